@@ -1,14 +1,15 @@
-"""Make the server's Python environment: `python environment.py .venv-server`.
+"""Make the server's Python environment: `python environment.py .venv-server`, for an NVIDIA GPU with `--gpu`.
 
-It holds Triton and the packages that its Python backends import (requirements.txt next to this file), the native guard
-and the native backends (native/). This file needs only the standard library, so that any Python can run it. The
-environment gets a Python for which everything has a wheel: Triton's Python stub needs numpy below 2, which has none for
-3.13.
+It holds Triton and the packages that its Python backends import (requirements.txt or requirements-gpu.txt next to this
+file), the native guard and the native backends (native/). This file needs only the standard library, so that any Python
+can run it.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
+import errno
 import fcntl
 import hashlib
 import json
@@ -20,14 +21,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
+from server_kinds import BASE, CPU, GPU, Kind
+from server_python import InstallError, Interpreter, choose, why
+
 HERE = Path(__file__).resolve().parent
-REQUIREMENTS = HERE / "requirements.txt"
-LOCK = HERE / "requirements.lock"
-"""One version of each required package, with the hashes of its files on PyPI; `make lock` writes it."""
-WITH_TORCH = HERE / "requirements-torch.txt"
 SITE = HERE / "site"
 """Its files go next to the installed packages."""
 NATIVE = Path("lib") / "tritonkit"
@@ -37,122 +36,146 @@ BACKENDS = tuple(NATIVE / f"libtriton_{name}.so" for name in _NATIVE)
 MARKER = "tritonkit.json"
 """Marker that is written last: an environment without it was interrupted while it was made."""
 
-SIZE_GB = 0.8
-"""Measured: 0.72 GB of files, and the byte code that pip compiles."""
-
-VERSIONS = ((3, 12), (3, 11))
-"""Pythons for which Triton has a stub and every requirement a wheel, best first."""
-
-_FREE_BYTES = 2_000_000_000  # the environment, and the wheels while they are unpacked
-_PROBE = """
-import ctypes, json, platform, sys
-import ensurepip, venv
-library = f"libpython{sys.version_info[0]}.{sys.version_info[1]}.so.1.0"
-try:
-    ctypes.CDLL(library)
-    shared = True
-except OSError:
-    import os
-    shared = os.path.isfile(os.path.join(sys.base_prefix, "lib", library))
-# Of a virtual environment its base: that one may be removed.
-program = getattr(sys, "_base_executable", None) or sys.executable
-print(json.dumps([program, list(sys.version_info[:2]), platform.python_version(), shared]))
-"""
-
 # pip and uv announce a download of a megabyte or more in this form.
 _LARGE = re.compile(r" *Downloading (?P<name>\w+(?:-[A-Za-z]\w*)*)[^ ]* \((?P<size>[\d.]+ ?Mi?B)\)")
+
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # fcntl.h, linux/fs.h
 
 Say = Callable[[str], object]
 
 
-class InstallError(Exception):
-    """The environment cannot be made: the text says what was found, and `todo` what to do."""
-
-    def __init__(self, found: str, todo: str) -> None:
-        super().__init__(found)
-        self.todo = todo
-
-
-@dataclass(frozen=True)
-class Interpreter:
-    """A Python with which the environment can be made; `shared` says whether its libpython exists."""
-
-    path: str
-    version: str
-    shared: bool
-
-
-def fingerprint() -> str:
+def fingerprint(kind: Kind = CPU) -> str:
     """Hash of everything that goes into an environment: its requirements and the native sources."""
     whole = hashlib.sha256(platform.machine().encode())
-    for file in (REQUIREMENTS, LOCK, *sorted((HERE / "native").rglob("*.[chp]*"))):
+    for file in (BASE, kind.requirements, kind.lock, *sorted((HERE / "native").rglob("*.[chp]*"))):
         if "__pycache__" not in file.parts and file.is_file():
             whole.update(file.name.encode() + b"\0" + file.read_bytes())
     return whole.hexdigest()[:16]
 
 
 def is_whole(folder: Path) -> bool:
-    """Whether an environment is complete and was made from these requirements."""
+    """Whether an environment is complete and was made from the requirements of its kind."""
+    return _facts(folder).get("made_from") == fingerprint(kind_of(folder))
+
+
+def kind_of(folder: Path) -> Kind:
+    """The kind of an environment, by its marker; CPU if there is none."""
+    return GPU if _facts(folder).get("gpu") == GPU.gpu else CPU
+
+
+def _facts(folder: Path) -> dict[str, object]:
     try:
         facts = json.loads((folder / MARKER).read_text())
     except (OSError, ValueError):
-        return False
-    return isinstance(facts, dict) and facts.get("made_from") == fingerprint()
+        return {}
+    return facts if isinstance(facts, dict) else {}
 
 
-def make(folder: Path, say: Say, python: str = "", torch: bool = False, hashes: bool = True) -> bool:
+def make(
+    folder: Path,
+    say: Say,
+    python: str = "",
+    torch: bool = False,
+    hashes: bool = True,
+    gpu: bool | None = None,
+) -> bool:
     """Make the environment unless it exists and is current; return whether anything was done.
 
-    An interrupted environment is removed, or has no marker and is made again by the next call.
+    It is made next to its place and then exchanged with what is there: until then, and after a failure, the environment
+    that was there serves.
 
     Args:
         folder: the folder of the environment.
         say: function that takes a line about progress.
         python: the interpreter to use instead of looking for one.
-        torch: install requirements-torch.txt too (about 1 GB more), without hashes.
-        hashes: install requirements.lock, and no file of another hash; else the versions that requirements.txt allows.
+        torch: install PyTorch too, without hashes.
+        hashes: install the lock, and no file of another hash; else the versions that the requirements allow.
+        gpu: whether it is for an NVIDIA GPU; None keeps what it is for, and a new one is for CPUs.
 
     Raises:
         InstallError: no interpreter fits, the disk is full, or a package cannot be installed.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with _alone(folder, say):
-        whole, compiled = is_whole(folder), _is_compiled(folder)
+        kind = kind_of(folder) if gpu is None else GPU if gpu else CPU
+        whole = is_whole(folder) and kind_of(folder) == kind
+        compiled = _is_compiled(folder)
         if not whole:
-            _make(folder, say, python, LOCK if hashes else REQUIREMENTS)
+            _make(folder, say, python, kind, kind.lock if hashes else kind.requirements)
         elif not compiled:  # there may be a compiler by now
             _compile(folder, say)
         place(folder)
         more = torch and not _has_torch(folder)
         if more:
-            say("installing PyTorch (about 1 GB) ...")
-            _install(folder, WITH_TORCH, say)
+            say(f"installing PyTorch (downloads of about {kind.torch_gb:g} GB) ...")
+            _install(folder, kind.torch, say)
     return more or not whole or not compiled
 
 
-def _make(folder: Path, say: Say, python: str, requirements: Path) -> None:
+def _make(folder: Path, say: Say, python: str, kind: Kind, requirements: Path) -> None:
     named = choose(python) if python else None  # a wrong one is reported on a full disk, too
-    free = shutil.disk_usage(folder.parent).free
-    if free < _FREE_BYTES:
-        raise InstallError(f"{free / 1e9:.1f} GB free at {folder.parent}", "free 2 GB")
+    free_gb = shutil.disk_usage(folder.parent).free / 1e9
+    if free_gb < kind.room_gb:
+        raise InstallError(f"{free_gb:.1f} GB free at {folder.parent}", f"free {kind.room_gb:g} GB")
     chosen = named or choose()  # this may fetch one
     say(f"Python {chosen.version} at {chosen.path} ({why(chosen)})")
     if folder.exists():
-        say(f"{folder} is incomplete or was made from other requirements: it is made again")
-        shutil.rmtree(folder)
+        say(_replacement(folder, kind))
+    draft = folder.with_name(f"{folder.name}.draft")
+    shutil.rmtree(draft, ignore_errors=True)  # of an interrupted installation
     try:
-        tool = _create(folder, chosen, say)
-        say(f"installing Triton and its Python backends with {tool}, {SIZE_GB} GB ...")
-        _install(folder, requirements, say)
-        _compile(folder, say)
-        facts = {"made_from": fingerprint(), "python": chosen.version}
-        draft = folder / f".{MARKER}"
-        draft.write_text(json.dumps(facts, indent=1) + "\n")
+        tool = _create(draft, chosen, say)
+        say(
+            f"installing Triton and its Python backends for {kind.name} with {tool}: {kind.download_gb:g} GB to"
+            f" download, {kind.size_gb:g} GB on the disk ..."
+        )
+        _install(draft, requirements, say)
+        _compile(draft, say)
+        facts = {"made_from": fingerprint(kind), "python": chosen.version, **({"gpu": kind.gpu} if kind.gpu else {})}
+        (draft / MARKER).write_text(json.dumps(facts, indent=1) + "\n")
+        _name_place(draft, folder)
         os.sync()
-        draft.replace(folder / MARKER)
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
+        _exchange(draft, folder)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _replacement(folder: Path, kind: Kind) -> str:
+    """The line about an environment that is to be replaced."""
+    before = kind_of(folder)
+    if before == kind or not is_whole(folder):
+        return f"{folder} is incomplete or was made from other requirements: it is made again"
+    return (
+        f"{folder} is for {before.name}: it is replaced by one for {kind.name} once that is complete;"
+        " packages that were added to it, PyTorch among them, go with it"
+    )
+
+
+def _name_place(draft: Path, folder: Path) -> None:
+    """Name the final place of an environment in its programs, which name their interpreter by its path."""
+    for file in (draft / "pyvenv.cfg", *(draft / "bin").iterdir()):
+        if file.is_symlink() or not file.is_file():
+            continue
+        content = file.read_bytes()
+        if str(draft).encode() in content and b"\0" not in content:
+            file.write_bytes(content.replace(str(draft).encode(), str(folder).encode()))
+
+
+def _exchange(draft: Path, folder: Path) -> None:
+    """Put a complete environment in its place, in one step (Linux renameat2) where another one is there."""
+    if not folder.exists():
+        draft.rename(folder)
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.renameat2(_AT_FDCWD, os.fsencode(draft), _AT_FDCWD, os.fsencode(folder), _RENAME_EXCHANGE) == 0:
+        return
+    code = ctypes.get_errno()
+    if code not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+        raise OSError(code, os.strerror(code), str(folder))
+    aside = folder.with_name(f"{folder.name}.before")
+    folder.rename(aside)
+    draft.rename(folder)
+    aside.rename(draft)
 
 
 def place(folder: Path) -> None:
@@ -162,77 +185,6 @@ def place(folder: Path) -> None:
             draft = packages / f".{file.name}.{os.getpid()}"
             shutil.copyfile(file, draft)
             draft.replace(packages / file.name)
-
-
-def why(chosen: Interpreter) -> str:
-    """The reason for choosing this interpreter, in a few words."""
-    running = ".".join(map(str, sys.version_info[:2]))
-    versions = " or ".join(".".join(map(str, version)) for version in sorted(VERSIONS))
-    if chosen.version.startswith(f"{running}."):
-        return "as this one"
-    return f"not {running}: the server's numpy has wheels for {versions}"
-
-
-def choose(python: str = "", fetch: bool = True) -> Interpreter:
-    """The interpreter for the environment: the named one, this one, one on PATH or of pyenv, or one that uv may fetch.
-
-    Raises:
-        InstallError: none fits.
-    """
-    versions = " or ".join(".".join(map(str, version)) for version in sorted(VERSIONS))
-    if python:
-        chosen = _probe(shutil.which(python) or python)
-        if chosen is None:
-            raise InstallError(f"{python} is not a Python {versions} with venv", f"name a Python {versions}")
-        return chosen
-    fitting = []
-    for candidate in _candidates():
-        chosen = _probe(candidate)
-        if chosen is not None and chosen.shared:
-            return chosen
-        fitting += [chosen] if chosen else []
-    fetched = _from_uv() if fetch else None
-    if fetched is not None:
-        return fetched
-    if fitting:  # `serve` says which package has its library
-        return fitting[0]
-    raise InstallError(
-        f"no Python {versions} with venv on this machine, and Triton's Python stub needs numpy below 2,"
-        " which has no wheel for others",
-        "install one (apt-get install python3.12-venv libpython3.12), or uv, which fetches one (pip install uv)",
-    )
-
-
-def _candidates() -> Iterator[str]:
-    yield sys.executable
-    names = [f"python{major}.{minor}" for major, minor in VERSIONS]
-    for name in names:
-        for folder in os.get_exec_path():
-            if os.access(os.path.join(folder, name), os.X_OK):  # noqa: PTH118
-                yield os.path.join(folder, name)  # noqa: PTH118
-    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
-    for name in names:
-        yield from map(str, sorted(pyenv.glob(f"*/bin/{name}"), reverse=True))
-
-
-def _probe(path: str) -> Interpreter | None:
-    """The Python of an interpreter; None if it does not run, has another version or cannot make environments."""
-    try:
-        ran = subprocess.run([path, "-I", "-c", _PROBE], capture_output=True, text=True, check=False, timeout=60)
-        program, number, version, shared = json.loads(ran.stdout)
-    except (OSError, ValueError, subprocess.TimeoutExpired):
-        return None
-    return Interpreter(program, version, shared) if tuple(number) in VERSIONS else None
-
-
-def _from_uv() -> Interpreter | None:
-    uv = shutil.which("uv")
-    if uv is None:
-        return None
-    name = ".".join(map(str, VERSIONS[0]))
-    subprocess.run([uv, "python", "install", name], capture_output=True, check=False)
-    done = subprocess.run([uv, "python", "find", "--managed-python", name], capture_output=True, text=True, check=False)
-    return _probe(done.stdout.strip()) if done.returncode == 0 else None
 
 
 def _create(folder: Path, chosen: Interpreter, say: Say) -> str:
@@ -254,7 +206,7 @@ def _install(folder: Path, requirements: Path, say: Say) -> None:
     """Install with uv if it exists, and otherwise or after a failure with pip; from wheels only."""
     python = str(folder / "bin" / "python")
     words = ["--only-binary", ":all:", "-r", str(requirements)]
-    words += ["--require-hashes"] if requirements == LOCK else []
+    words += ["--require-hashes"] if requirements.suffix == ".lock" else []
     pip = [python, "-m", "pip", "install", "--disable-pip-version-check", "--no-input", *words, "--progress-bar", "off"]
     uv = shutil.which("uv")
     if uv is not None:
@@ -369,7 +321,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Make the server's Python environment.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--python", default="", help="the interpreter; by default a suitable one is looked for")
-    parser.add_argument("--torch", action="store_true", help="install PyTorch too, about 1 GB")
+    parser.add_argument("--torch", action="store_true", help="install PyTorch too, 1 GB or more")
+    parser.add_argument(
+        "--gpu",
+        action=argparse.BooleanOptionalAction,
+        help="make it for an NVIDIA GPU, or for CPUs; by default as it is, and a new one for CPUs",
+    )
     parser.add_argument("--no-hashes", action="store_true", help="accept files other than PyPI's")
     arguments = parser.parse_args()
     try:
@@ -379,6 +336,7 @@ def main() -> int:
             arguments.python,
             arguments.torch,
             not arguments.no_hashes,
+            arguments.gpu,
         )
     except (InstallError, OSError) as error:
         todo = f"; {error.todo}" if isinstance(error, InstallError) else ""

@@ -29,7 +29,7 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 hypothesis.settings.register_profile("tritonkit", deadline=None)
 hypothesis.settings.load_profile("tritonkit")
 
-pytest_plugins = ["tests.collected", "tests.once", "tests.parts", "tests.fakecuda", "tests.stores"]
+pytest_plugins = ["tests.collected", "tests.once", "tests.parts", "tests.fakecuda", "tests.fakedriver", "tests.stores"]
 
 PROJECT = Path(__file__).resolve().parent.parent
 _CHROMIUM = [

@@ -26,6 +26,8 @@ PLAIN = [
     "models/story",
     "python_backends/backends",
     "python_backends/environment.py",
+    "python_backends/server_kinds.py",
+    "python_backends/server_python.py",
     "python_backends/site",
     "python_backends/steps",
     "src/tritonkit/cli",

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import os
 import re
 import shutil
+import subprocess
 import sys
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +19,13 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tritonkit.resources import shipped_modules
 from tritonkit.serve.managed import environment_script, run_from_sources
 
 script: Any = environment_script()
+VERSIONS = shipped_modules(["python_backends"], "server_python")[0].VERSIONS
 BASE = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
-FITS = sys.version_info[:2] in script.VERSIONS
+FITS = sys.version_info[:2] in VERSIONS
 
 fits = pytest.mark.skipif(not FITS, reason="this Python makes no server environment")
 
@@ -33,6 +38,24 @@ def _bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "pyenv"))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+
+
+def write_wheel(folder: Path) -> str:
+    """A wheel of an empty package `other` 1.0; its hash."""
+    file = folder / "other-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(file, "w") as wheel:
+        wheel.writestr("other-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")
+        wheel.writestr("other-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        wheel.writestr("other-1.0.dist-info/RECORD", "")
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def required(file: Path) -> list[Requirement]:
+    """The requirements of a file and of the files that it includes."""
+    text = file.read_text()
+    included = [file.parent / name for name in re.findall(r"(?m)^-r (\S+)$", text)]
+    own = [Requirement(line) for line in re.findall(r"(?m)^\w.*", text)]
+    return own + [package for other in included for package in required(other)]
 
 
 @fits
@@ -74,28 +97,24 @@ def test_no_python_that_fits_says_what_to_install(monkeypatch: pytest.MonkeyPatc
 
 def test_another_file_than_pypis_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """An index with other files of the locked version, changed or built by somebody, is refused."""
-    with zipfile.ZipFile(tmp_path / "other-1.0-py3-none-any.whl", "w") as wheel:
-        wheel.writestr("other-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")
-        wheel.writestr("other-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
-        wheel.writestr("other-1.0.dist-info/RECORD", "")
+    write_wheel(tmp_path)
     lock = tmp_path / "requirements.lock"
     lock.write_text(f"other==1.0 --hash=sha256:{'0' * 64}\n")
-    monkeypatch.setattr(script, "LOCK", lock)
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     with pytest.raises(script.InstallError, match=r"another file of other==1\.0") as caught:
         script._install(Path(sys.prefix), lock, lambda text: None)
     assert "--no-hashes" in caught.value.todo
 
 
-def test_the_lock_fits_the_requirements() -> None:
+@pytest.mark.parametrize("kind", [script.CPU, script.GPU], ids=["cpu", "gpu"])
+def test_the_lock_fits_the_requirements(kind: Any) -> None:
     """One version of each package with hashes, for each Python and machine; `make lock` writes it again."""
-    text = script.LOCK.read_text().replace("\\\n", " ")
+    text = kind.lock.read_text().replace("\\\n", " ")
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     assert all(re.search(r" --hash=sha256:[0-9a-f]{64}( |$)", line) for line in lines)
     locked = [Requirement(line.partition(" --hash")[0]) for line in lines]
-    required = map(Requirement, re.findall(r"(?m)^\w.*", script.REQUIREMENTS.read_text()))
-    required = {canonicalize_name(package.name): package.specifier for package in required}
-    for (_, minor), machine in itertools.product(script.VERSIONS, ("x86_64", "aarch64")):
+    allowed_versions = {canonicalize_name(package.name): package.specifier for package in required(kind.requirements)}
+    for (_, minor), machine in itertools.product(VERSIONS, ("x86_64", "aarch64")):
         environment = {
             "python_version": f"3.{minor}",
             "python_full_version": f"3.{minor}.0",
@@ -106,7 +125,7 @@ def test_the_lock_fits_the_requirements() -> None:
         here = [package for package in locked if package.marker is None or package.marker.evaluate(environment)]
         pins = {canonicalize_name(package.name): str(package.specifier).removeprefix("==") for package in here}
         assert len(pins) == len(here)
-        assert [name for name, allowed in required.items() if pins[name] not in allowed] == []
+        assert [name for name, allowed in allowed_versions.items() if pins[name] not in allowed] == []
 
 
 def test_an_environment_gets_its_own_modules(tmp_path: Path) -> None:
@@ -140,6 +159,8 @@ def test_an_environment_is_whole_by_its_marker(tmp_path: Path) -> None:
         ("[]", False),
         (json.dumps({"made_from": "other"}), False),
         (json.dumps({"made_from": script.fingerprint()}), True),
+        (json.dumps({"made_from": script.fingerprint(), "gpu": "cuda13"}), False),
+        (json.dumps({"made_from": script.fingerprint(script.GPU), "gpu": "cuda13"}), True),
     ):
         marker.write_text(text)
         assert script.is_whole(tmp_path) is whole
@@ -166,7 +187,42 @@ def test_a_disk_that_is_full_is_said_before_anything_is_written(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A full disk leaves nothing behind."""
-    monkeypatch.setattr(script, "_FREE_BYTES", 1 << 62)
+    monkeypatch.setattr(script, "CPU", replace(script.CPU, size_gb=1e9))
     with pytest.raises(script.InstallError, match="GB free"):
         script.make(tmp_path / "server", print)
     assert os.listdir(tmp_path) == ["bin"]  # noqa: PTH208
+
+
+def test_the_environments_share_all_but_onnx_runtime() -> None:
+    """ONNX Runtime comes for CPUs or for CUDA and never as both; other packages have the same versions in both."""
+    cpu, gpu = (dict(re.findall(r"(?m)^(\S+)==(\S+)", kind.lock.read_text())) for kind in (script.CPU, script.GPU))
+    assert set(cpu) - set(gpu) == {"onnxruntime"}
+    assert {name for name in set(gpu) - set(cpu) if not name.startswith("nvidia-")} == {"onnxruntime-gpu"}
+    assert {name: gpu[name] for name in cpu if name in gpu} == {name: cpu[name] for name in cpu if name in gpu}
+
+
+@fits
+@pytest.mark.slow
+def test_a_change_that_fails_keeps_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The environment for CPUs serves until the one for a GPU is complete; then its own programs run in its place."""
+    locks = {name: tmp_path / f"{name}.lock" for name in ("CPU", "GPU")}
+    good = f"other==1.0 --hash=sha256:{write_wheel(tmp_path)}\n"
+    locks["CPU"].write_text(good)
+    locks["GPU"].write_text("absent==1.0 --hash=sha256:00\n")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    for name, lock in locks.items():
+        monkeypatch.setattr(script, name, replace(getattr(script, name), lock=lock))
+    folder, lines = tmp_path / "server", list[str]()
+    assert script.make(folder, lines.append)
+    with pytest.raises(script.InstallError, match=r"GPU\.lock cannot be installed"):
+        script.make(folder, lines.append, gpu=True)
+    assert (script.is_whole(folder), script.kind_of(folder).gpu) == (True, "")
+    locks["GPU"].write_text(good)
+    assert script.make(folder, lines.append, gpu=True)
+    assert json.loads((folder / script.MARKER).read_text())["gpu"] == "cuda13"
+    assert any("is for CPUs: it is replaced by one for an NVIDIA GPU" in line for line in lines)
+    assert any("1.7 GB to download, 3 GB on the disk" in line for line in lines)
+    subprocess.run([folder / "bin" / "pip", "--version"], capture_output=True, check=True)
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith("server")) == ["server"]
+    script.make(folder, lines.append)
+    assert script.kind_of(folder).gpu == "cuda13"

@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakedriver import FakeDriver, write_cuda_packages
+from tests.serve.test_install import write_venv
+from tritonkit.resources import shipped
+from tritonkit.serve import Check, install
 from tritonkit.serve import doctor as diagnose
-from tritonkit.serve import install
 from tritonkit.serve.install import VENV_VARIABLE
 
 
@@ -16,7 +19,7 @@ def test_every_finding_says_what_to_do(tmp_path: Path) -> None:
     """All checks are there once; whatever is not well comes with a remedy, what is well with none."""
     checks = diagnose(tmp_path)
     names = [check.name for check in checks]
-    assert len(set(names)) == len(names) == 15
+    assert len(set(names)) == len(names) == 16
     for check in checks:
         assert check.found
         assert bool(check.todo) == (check.status != "ok")
@@ -48,3 +51,51 @@ def test_a_taken_port_is_a_warning(tmp_path: Path) -> None:
         (ports,) = [check for check in diagnose(tmp_path) if check.name == "ports"]
     assert ports.status == "warn"
     assert "8002" in ports.found
+
+
+def test_the_driver_and_its_gpus_are_listed(
+    fake_driver: FakeDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Version, CUDA, and each GPU with its memory; an environment for CUDA is offered, by the command that makes it."""
+    fake_driver.answer(monkeypatch, devices=2, free=40 << 30)
+    checks = {check.name: check for check in diagnose(tmp_path)}
+    each = "NVIDIA H100 80GB HBM3, 80.0 GiB (40.0 free), compute capability 9.0"
+    assert checks["GPU"].found == f"driver 580.159.04 (CUDA 13.0); GPU 0: {each}; GPU 1: {each}"
+    assert checks["GPU"].status == "ok"
+    assert checks["CUDA"].found == "the server environment is for CPUs"
+    assert checks["CUDA"].todo.endswith(".venv-server --gpu: models run on the GPU then")
+
+
+def test_a_driver_that_is_too_old_or_sees_nothing_is_a_warning(
+    fake_driver: FakeDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The remedy names the driver that is needed, or how a container gets its GPU; CUDA is not offered on either."""
+    for facts, remedy in (
+        ({"cuda": 12080}, "install driver 580 or newer: the server environment for GPUs needs it"),
+        ({"cuda": 13000, "error": 100}, "in a container pass the GPU on (docker run --gpus all)"),
+    ):
+        fake_driver.answer(monkeypatch, **facts)
+        checks = {check.name: check for check in diagnose(tmp_path)}
+        assert checks["GPU"].status == "warn"
+        assert remedy in checks["GPU"].todo
+        assert checks["CUDA"].status == "ok"
+
+
+def test_a_provider_that_cannot_be_used_says_why(
+    fake_driver: FakeDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """An environment for GPUs is tried: with everything there it is well, without a library or a driver it is not."""
+    fake_driver.answer(monkeypatch)
+    folder = write_venv(tmp_path / "venv")
+    write_cuda_packages(folder / "lib" / "python3.11" / "site-packages", fake_driver)
+    monkeypatch.setenv(VENV_VARIABLE, str(folder))
+
+    def cuda() -> Check:
+        return next(check for check in diagnose(tmp_path) if check.name == "CUDA")
+
+    assert (cuda().status, cuda().todo) == ("ok", "")
+    next(folder.rglob("libcurand.so.10")).unlink()
+    assert "CUDA's libraries are incomplete: libcurand.so.10" in cuda().found
+    assert cuda().todo == f"make it again: python3 {shipped('python_backends/environment.py')} {folder} --gpu"
+    monkeypatch.setenv("FAKE_DRIVER_DEVICES", "0")
+    assert cuda().todo == "see GPU, or serve what was built with --target cpu"

@@ -11,6 +11,7 @@ import pytest
 from tests.server.models import ModelText, ensemble, write_repository
 from tritonkit.errors import ServerStartError
 from tritonkit.serve import ServeEvent
+from tritonkit.serve.gpus import Pools
 from tritonkit.serve.loads import read_loads, without_warm_up
 from tritonkit.serve.ready import EndedAtLoad
 from tritonkit.serve.repository import read_models
@@ -60,7 +61,7 @@ def run_of(folder: Path, events: list[ServeEvent], *require: str) -> Run:
     settings = Settings(folder / "r", on_event=events.append)
     selection = select(models, {}, None, require)
     missing: Any = None
-    return Run(settings, missing, selection, folder, (), ShmPlan((), 1, 1), folder, "key", 1, "")
+    return Run(settings, missing, selection, folder, (), ShmPlan((), 1, 1), folder, "key", 1, "", Pools())
 
 
 def test_the_model_that_ended_the_server_is_left_out(tmp_path: Path) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.fakedriver import FakeDriver, write_cuda_packages
 from tests.native.guarded import library
 from tests.parts import SERVER
 from tritonkit.serve.core.native_backends import NativeBackend, backend_flags, find_native_backends, why_not
@@ -88,3 +91,36 @@ def test_an_engine_is_really_tried(project: Path, tmp_path: Path) -> None:
     shutil.copy(library(project, "guard", tmp_path / "made"), engine)
     backends = find_native_backends(tmp_path, packages / "nvidia_pytriton.libs")
     assert "is no ONNX Runtime: it has no OrtGetApiBase" in backends["onnxruntime"].wrong
+
+
+def test_cudas_libraries_are_opened_before_the_engine(
+    environment: Path, fake_driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An environment for GPUs names them, for ONNX Runtime alone, in the order of their needs."""
+    packages = environment / "lib" / "python3.12" / "site-packages"
+    write_cuda_packages(packages, fake_driver)
+    (backend,) = find_native_backends(environment, environment / "libs").values()
+    names = [file.name for file in backend.first]
+    assert names[:2] == ["libcudart.so.13", "libnvrtc.so.13"]
+    flags = backend_flags([replace(backend, wrong="")])
+    first = ":".join(map(str, backend.first))
+    assert flags[1:] == [f"--backend-config=onnxruntime,load-first={first}"]
+
+
+@pytest.mark.needs("cc")
+def test_the_folders_of_a_driver_are_kept(environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library that only LD_LIBRARY_PATH of the environment names is found while a backend is tried."""
+    server = environment / "libs" / "libtritonserver.so"
+    compiler = next(path for path in map(shutil.which, ("cc", "gcc", "clang")) if path)
+    words = [compiler, "-shared", "-fPIC", "-x", "c", "-"]
+    (tmp_path / "driver").mkdir()
+    subprocess.run([*words, "-o", tmp_path / "driver" / "libdriver_x.so"], input=b"int driver_x;", check=True)
+    linked = ["-Wl,--no-as-needed", f"-L{tmp_path / 'driver'}", "-ldriver_x"]
+    subprocess.run([*words, "-o", server, *linked], input=b"", check=True)
+    backends = environment / "lib" / "tritonkit" / "libtriton_onnxruntime.so"
+    (wrong,) = (one.wrong for one in find_native_backends(environment, environment / "libs").values())
+    assert "libdriver_x.so" in wrong
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path / "driver"))
+    backends.write_bytes(b"another library")
+    (wrong,) = (one.wrong for one in find_native_backends(environment, environment / "libs").values())
+    assert "libtriton_onnxruntime.so" in wrong

@@ -10,15 +10,18 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tritonkit.errors import ServerError, UsageError
 from tritonkit.machine import cores
 from tritonkit.resources import shipped
+from tritonkit.serve.core.cuda import why_no_provider
+from tritonkit.serve.core.devices import DRIVER, Device, Driver, find_driver
 from tritonkit.serve.core.native_backends import why_not
 from tritonkit.serve.core.supervisor import SHARED_MEMORY
-from tritonkit.serve.install import ServerInstallation, find_server, how_to_install
+from tritonkit.serve.install import ServerInstallation, find_server, how_to_change, how_to_install
 from tritonkit.serve.libpython import check_glibc, find_libpython
 from tritonkit.serve.managed import interpreter
 from tritonkit.serve.ports import check_free
@@ -33,7 +36,9 @@ __all__ = ["Check", "doctor"]
 Status = Literal["ok", "warn", "fail"]
 
 _SHM_ENOUGH = 64 * MIB
-_DISK_ENOUGH = 5 << 30
+GIB = 1 << 30
+_DISK_ENOUGH = 5 * GIB
+_BUS, _NVIDIA = Path("/sys/bus/pci/devices"), "0x10de"
 _OLDEST_PYTHON = (3, 11)
 _EMBEDDED = (2, 51)
 _FIXED = (2, 59)
@@ -84,7 +89,10 @@ def doctor(root: Path) -> list[Check]:
             "REST": lambda: _rest(installation),
             "numpy of the server": lambda: _server_numpy(installation),
         }
-    checks |= {"ports": _ports, "GPU": _gpu, "disk": lambda: _disk(root)}
+    driver = cache(find_driver)
+    if server is not None:
+        checks["CUDA"] = lambda: _cuda(installation, driver())
+    checks |= {"ports": _ports, "GPU": lambda: _gpu(driver()), "disk": lambda: _disk(root)}
     return [_check(name, look) for name, look in checks.items()]
 
 
@@ -215,14 +223,51 @@ def _ports() -> _Finding:
     return _Finding("8000, 8001 and 8002 are free")
 
 
-def _gpu() -> _Finding:
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        return _Finding("none (no nvidia-smi): build with --target cpu")
-    output = _said_by([tool, "--query-gpu=name,driver_version", "--format=csv,noheader"])
-    if not output:
-        return _Finding("nvidia-smi does not see one", "look at what nvidia-smi prints")
-    return _Finding("; ".join(output.splitlines()))
+def _gpu(driver: Driver) -> _Finding:
+    """The driver and the GPUs that CUDA sees; a machine without any needs neither."""
+    if driver.devices:
+        version = f"driver {driver.version or 'of unknown version'} (CUDA {driver.cuda[0]}.{driver.cuda[1]})"
+        devices = (f"GPU {number}: {_device(device)}" for number, device in enumerate(driver.devices))
+        todo = f"install driver {DRIVER} or newer: the server environment for GPUs needs it" if driver.too_old else ""
+        return _Finding("; ".join([version, *devices]), todo)
+    if driver.version or _has_nvidia_card():
+        return _Finding(
+            driver.wrong,
+            f"install driver {DRIVER} or newer; in a container pass the GPU on (docker run --gpus all); CUDA sees what"
+            " CUDA_VISIBLE_DEVICES names, and of a divided GPU (MIG) only its parts",
+        )
+    return _Finding(f"none: {driver.wrong}; build with --target cpu")
+
+
+def _device(device: Device) -> str:
+    free = "" if device.free_bytes is None else f" ({device.free_bytes / GIB:.1f} free)"
+    divided = ", MIG" if device.mig else ""
+    return f"{device.name}, {device.memory_bytes / GIB:.1f} GiB{free}, compute capability {device.capability}{divided}"
+
+
+def _has_nvidia_card() -> bool:
+    """Whether a display or 3D controller of NVIDIA's is on the bus, with a driver or without."""
+    for vendor in _BUS.glob("*/vendor"):
+        with contextlib.suppress(OSError):
+            if vendor.read_text().strip() == _NVIDIA and (vendor.parent / "class").read_text().startswith("0x03"):
+                return True
+    return False
+
+
+def _cuda(server: ServerInstallation, driver: Driver) -> _Finding:
+    """Check which environment is installed, and that its CUDA provider can be used if there is a GPU."""
+    if server.folder is None:
+        return _Finding("part of NVIDIA's image")
+    if not server.for_gpu:
+        unused = "" if driver.too_old or not driver.devices else f"{how_to_change(server)}: models run on the GPU then"
+        return _Finding("the server environment is for CPUs", unused)
+    wrong = why_no_provider(server.folder)
+    if not wrong:
+        return _Finding("the server environment is for GPUs: ONNX Runtime's CUDA provider can be used")
+    finding = f"the server environment is for GPUs, and models run on the CPU alone: {wrong}"
+    if not driver.devices or driver.too_old:
+        return _Finding(finding, "see GPU, or serve what was built with --target cpu")
+    return _Finding(finding, f"make it again: {how_to_change(server)}")
 
 
 def _said_by(command: list[str]) -> str:
@@ -234,4 +279,4 @@ def _said_by(command: list[str]) -> str:
 def _disk(root: Path) -> _Finding:
     free = shutil.disk_usage(root).free
     todo = "the two environments and the models need about 3 GiB"
-    return _Finding(f"{free / (1 << 30):.1f} GiB free at {root}", todo if free < _DISK_ENOUGH else "")
+    return _Finding(f"{free / GIB:.1f} GiB free at {root}", todo if free < _DISK_ENOUGH else "")

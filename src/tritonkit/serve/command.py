@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 from tritonkit.errors import ServerNotFound, UsageError
 from tritonkit.resources import shipped
-from tritonkit.serve.core.flags import GRPC_FLAGS, server_arguments
+from tritonkit.serve.core.flags import GRPC_FLAGS, POOL_FLAGS, server_arguments
 from tritonkit.serve.core.native_backends import ENGINES, backend_flags
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from tritonkit.serve.core.native_backends import NativeBackend
+    from tritonkit.serve.gpus import Pools
     from tritonkit.serve.install import ServerInstallation
     from tritonkit.serve.repository import ServedModel
     from tritonkit.serve.shm import ShmPlan
@@ -110,12 +111,14 @@ def arguments(
     native: Collection[NativeBackend] = (),
     config: str = "",
     loaded: Sequence[str] | None = None,
+    pools: Pools | None = None,
 ) -> list[str]:
     """The command line; the code that starts it fills in `PREFIX` and the key's placeholder.
 
     Args:
         config: the name of the models' configurations for this server's cores; the user's own flag takes precedence.
         loaded: names of the models to load at the start; all by default.
+        pools: Triton's pools of memory, if a model runs on a GPU.
 
     Raises:
         UsageError: the user gave a flag that is set here.
@@ -135,8 +138,10 @@ def arguments(
         grpc_port=grpc_port,
         shared_memory=settings.shared_memory_api,
         config="" if CONFIG_FLAG in settings.triton_flags else config,
+        pinned_bytes=pools.pinned_bytes if pools else 0,
+        cuda_bytes=pools.cuda_bytes if pools else {},
     )
-    replaced = tuple(f"--{name}=" for name in GRPC_FLAGS if name in settings.triton_flags)
+    replaced = tuple(f"--{name}=" for name in (*GRPC_FLAGS, *POOL_FLAGS) if name in settings.triton_flags)
     words = [word for word in [*common, *backend_flags(native)] if not word.startswith(replaced)]
     return [*words, *_own_flags(settings.triton_flags, words)]
 

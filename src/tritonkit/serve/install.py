@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tritonkit.errors import ServerNotFound
-from tritonkit.resources import clone
+from tritonkit.resources import clone, shipped
+from tritonkit.serve.core.cuda import provider_of
 from tritonkit.serve.core.launch import guard_in
 from tritonkit.serve.core.native_backends import NativeBackend, find_native_backends
 from tritonkit.serve.core.rest import find_envoy
 from tritonkit.serve.libpython import check_glibc, need_libpython
 from tritonkit.serve.managed import is_installed, managed_place, size_gb
 
-__all__ = ["VENV_VARIABLE", "ServerInstallation", "environment_at", "find_server", "how_to_install"]
+__all__ = ["VENV_VARIABLE", "ServerInstallation", "environment_at", "find_server", "how_to_change", "how_to_install"]
 
 VENV_VARIABLE = "TRITONKIT_SERVER_VENV"
 """The environment variable that names the server's environment, before `<root>/.venv-server`."""
@@ -60,6 +61,16 @@ class ServerInstallation:
     envoy: Path | None = None
 
     @property
+    def folder(self) -> Path | None:
+        """The server environment; None in NVIDIA's image."""
+        return None if self.native or self.python_bin is None else self.python_bin.parent
+
+    @property
+    def for_gpu(self) -> bool:
+        """Whether the environment has ONNX Runtime for CUDA."""
+        return self.folder is not None and provider_of(self.folder) is not None
+
+    @property
     def runs_sources_alone(self) -> bool:
         """Whether its Python loads models only from their sources, and never a compiled file next to them."""
         places = self.python_bin.parent.glob("lib/python3.*/site-packages") if self.python_bin else ()
@@ -67,9 +78,7 @@ class ServerInstallation:
 
     def native_backends(self) -> dict[str, NativeBackend]:
         """The native backends compiled for the embedded server, by name, each tried with its engine."""
-        if self.native or self.python_bin is None:
-            return {}
-        return find_native_backends(self.python_bin.parent, self.libraries[0])
+        return {} if self.folder is None else find_native_backends(self.folder, self.libraries[0])
 
     def environment(self) -> dict[str, str]:
         """The environment variables for the server and everything that it starts."""
@@ -188,3 +197,10 @@ def _wheel_version(packages: Path) -> str:
 def how_to_install() -> str:
     """The command that makes the server environment: in a clone, or anywhere else."""
     return "tritonkit server install" if clone() is None else "make setup"
+
+
+def how_to_change(installation: ServerInstallation) -> str:
+    """The command that makes a server environment again, for GPUs."""
+    if installation.folder is None or installation.folder == managed_place():
+        return "tritonkit server install --gpu"
+    return f"python3 {shipped('python_backends/environment.py')} {installation.folder} --gpu"

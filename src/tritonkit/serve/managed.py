@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
-import sys
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.errors import ServerNotFound
-from tritonkit.resources import shipped
+from tritonkit.resources import shipped_modules
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,8 +20,10 @@ __all__ = [
     "environment_script",
     "install",
     "interpreter",
+    "is_for_gpu",
     "is_installed",
     "managed_place",
+    "needs",
     "remove",
     "run_from_sources",
     "size_gb",
@@ -48,11 +48,34 @@ def is_installed() -> bool:
 
 
 def size_gb() -> float:
-    """Disk space of one environment, in GB."""
-    return float(environment_script().SIZE_GB)
+    """Disk space of an environment for CPUs, in GB."""
+    return float(environment_script().CPU.size_gb)
 
 
-def install(say: Callable[[str], object], python: str = "", torch: bool = False, hashes: bool = True) -> bool:
+def needs(gpu: bool | None = None) -> str:
+    """The line about what `install` would download and write; empty if the environment exists."""
+    script, place = environment_script(), managed_place()
+    kind = script.kind_of(place) if gpu is None else script.GPU if gpu else script.CPU
+    if script.is_whole(place) and script.kind_of(place) == kind:
+        return ""
+    return (
+        f"the server environment for {kind.name} takes {kind.size_gb:g} GB at {place}: {kind.download_gb:g} GB are"
+        f" downloaded, and {kind.room_gb:g} GB must be free"
+    )
+
+
+def is_for_gpu(folder: Path) -> bool:
+    """Whether an environment was made for an NVIDIA GPU."""
+    return bool(environment_script().kind_of(folder).gpu)
+
+
+def install(
+    say: Callable[[str], object],
+    python: str = "",
+    torch: bool = False,
+    hashes: bool = True,
+    gpu: bool | None = None,
+) -> bool:
     """Make the environment unless it exists; return whether anything was done.
 
     Args:
@@ -60,13 +83,14 @@ def install(say: Callable[[str], object], python: str = "", torch: bool = False,
         python: the interpreter to make it with; by default one is looked for on this machine.
         torch: whether to install PyTorch too, for models served as torchscript or torch-compile.
         hashes: whether to refuse files whose hash is not PyPI's.
+        gpu: whether it is for an NVIDIA GPU; None keeps what it is for, and a new one is for CPUs.
 
     Raises:
         ServerNotFound: no interpreter fits, the disk is full, or a package cannot be installed.
     """
     script, place = environment_script(), managed_place()
     try:
-        return bool(script.make(place, say, python, torch, hashes))
+        return bool(script.make(place, say, python, torch, hashes, gpu))
     except (script.InstallError, OSError) as error:
         raise _not_found(error) from None
 
@@ -111,11 +135,4 @@ def _not_found(error: Exception) -> ServerNotFound:
 @cache
 def environment_script() -> Any:
     """python_backends/environment.py, which the Makefile runs with any Python: it is in no package."""
-    file = shipped("python_backends/environment.py")
-    spec = importlib.util.spec_from_file_location("tritonkit_environment", file)
-    assert spec is not None  # noqa: S101 - the file is there
-    assert spec.loader is not None  # noqa: S101
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look themselves up
-    spec.loader.exec_module(module)
-    return module
+    return shipped_modules(["python_backends"], "environment")[0]

@@ -12,10 +12,11 @@ from tritonkit.serve.shm import MIB, largest_file, largest_message, plan
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
+    from pathlib import Path
 
     from tritonkit.serve.repository import ServedModel
 
-__all__ = ["ContainerNeeds", "compose_text", "container_needs", "warm_up_of"]
+__all__ = ["ContainerNeeds", "compose_text", "container_needs", "network_bytes", "warm_up_of"]
 
 SERVER_BYTES = 512 * MIB
 """Memory of tritonserver with a response cache of 64 MiB (50 MiB without one) and its buffers for requests."""
@@ -75,7 +76,7 @@ def container_needs(models: Sequence[ServedModel], python_run: Collection[str]) 
     """
     shm = plan(models, python_run)
     stubs = sum(need.stubs for need in shm.models)
-    networks = sum(_network_bytes(model) for model in models)
+    networks = sum(_instances_bytes(model) for model in models)
     message_bytes = largest_message(models)
     server = SERVER_BYTES + CONTAINER_MIB * MIB + MESSAGE_COPIES * message_bytes
     processes = server + GENERATIONS * (stubs * STUB_BYTES + networks)
@@ -110,17 +111,25 @@ def compose_text(needs: ContainerNeeds, source: str, cores: int | None) -> str:
     )
 
 
-def _network_bytes(model: ServedModel) -> int:
+def network_bytes(model: ServedModel) -> int:
+    """Size of the files with a model's networks, of every version that is served."""
+    return sum(file.stat().st_size for version in model.versions for file in _files(model, version))
+
+
+def _files(model: ServedModel, version: int) -> set[Path]:
+    folder = model.folder / str(version)
+    if model.backend == _ONNX:
+        return {file for file in folder.rglob("*") if file.is_file() and file.name != MANIFEST}
+    return {file for pattern in _NETWORK_FILES for file in folder.glob(pattern)}
+
+
+def _instances_bytes(model: ServedModel) -> int:
     """Memory of a model's networks, in every instance of every version that is served."""
     instances = sum(group.count or 1 for group in model.config.instance_group) or 1
     weights = LANGUAGE_WEIGHTS if model.backend == _LANGUAGE else WEIGHTS
     total = 0
     for version in model.versions:
-        folder = model.folder / str(version)
-        files = {file for pattern in _NETWORK_FILES for file in folder.glob(pattern)}
-        if model.backend == _ONNX:
-            files = {file for file in folder.rglob("*") if file.is_file() and file.name != MANIFEST}
-        if files:
+        if files := _files(model, version):
             size = sum(file.stat().st_size for file in files)
             total += weights * size + _activations(model, version) + _cache_bytes(model)
     return instances * total

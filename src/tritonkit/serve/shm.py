@@ -94,13 +94,18 @@ class ShmPlan:
     total_bytes: int
 
 
-def plan(models: Iterable[ServedModel], python_run: Collection[str] = ("python",)) -> ShmPlan:
-    """The shared memory of a repository; `python_run` names the backends that Python stubs run.
+def plan(models: Iterable[ServedModel], python_run: Collection[str] = ("python",), gpus: int = 1) -> ShmPlan:
+    """The shared memory of a repository.
 
     A stub needs its largest batch, inputs and outputs together: Triton copies both through the region.
+
+    Args:
+        models: the models of the repository.
+        python_run: the backends that Python stubs run.
+        gpus: the number of GPUs, each of which has the instances of a group that names none.
     """
     needs = tuple(
-        StubMemory(model.name, _instances(model), _need(model)) for model in models if model.backend in python_run
+        StubMemory(model.name, _instances(model, gpus), _need(model)) for model in models if model.backend in python_run
     )
     return ShmPlan(
         models=needs,
@@ -138,13 +143,17 @@ def tensor_bytes(dtype: str, dims: Sequence[int], free_axis: int, element: int) 
     return count * ((datatype.size if datatype else None) or element + 4)
 
 
-def _instances(model: ServedModel) -> int:
+def _instances(model: ServedModel, gpus: int) -> int:
     """Number of a model's stubs: one for each instance, device and version."""
-    groups = model.config.instance_group
     # Triton's own default: 2 instances on a CPU for onnxruntime, 1 for python (model_config_utils.cc).
-    stubs: int = sum((group.count or 1) * max(1, len(group.gpus)) for group in groups)
+    stubs: int = sum((group.count or 1) * _devices(group, gpus) for group in model.config.instance_group)
     stubs = stubs or (2 if model.backend == "onnxruntime" else 1)
     return stubs * max(1, len(model.versions))
+
+
+def _devices(group: Any, gpus: int) -> int:
+    """Number of devices that have a group's instances: for GPUs without numbers all that there are."""
+    return max(1, len(group.gpus) or (gpus if group.kind == group.KIND_GPU else 1))
 
 
 def _need(model: ServedModel) -> int:

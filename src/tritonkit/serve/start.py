@@ -23,6 +23,7 @@ from tritonkit.serve.core.rest import envoy_threads
 from tritonkit.serve.core.stubs import clear_dead_runs
 from tritonkit.serve.core.supervisor import LOG_BYTES
 from tritonkit.serve.core.threads import thread_variables
+from tritonkit.serve.gpus import Pools, doing_without, plan_pools
 from tritonkit.serve.install import ServerInstallation, find_server
 from tritonkit.serve.managed import run_from_sources
 from tritonkit.serve.manifests import warm_up_of
@@ -65,7 +66,7 @@ class Run:
 
     `selection` has the models, `key` is the run's admin key, and `message_bytes` is its largest request. `config` is
     the name of the models' configurations for its cores. It is empty for an older server, which knows no such names,
-    and for models without them.
+    and for models without them. `pools` are empty if no model runs on a GPU.
     """
 
     settings: Settings
@@ -78,6 +79,7 @@ class Run:
     key: str
     message_bytes: int
     config: str
+    pools: Pools
     later: frozenset[str] = frozenset()
     """Models that are loaded by requests once the server runs, in the order of `models`."""
     unwarmed: frozenset[str] = frozenset()
@@ -108,13 +110,13 @@ def prepare(settings: Settings) -> Run:
     installation = find_server(settings.project)
     if installation.python_bin is not None and not installation.runs_sources_alone:
         run_from_sources(installation.python_bin.parent)
-    selection, config = _usable(installation, selection, config)
+    selection, config, gpus = _usable(installation, selection, config)
     clear_dead_runs()
     compiled = {} if settings.backend == "python" else installation.native_backends()
     compiled = without_own(compiled, settings.stand_ins)
     demanded = settings.backend == "native" and not installation.native
     native = usable_backends(compiled, demanded=demanded)
-    selection, plan = _with_room(settings, installation, native, selection)
+    selection, plan = _with_room(settings, installation, native, selection, gpus)
     models = tuple(selection.models.values())
     folder = new_run_dir(settings.project)
     backends = _prepare_backends(installation, settings, folder, native)
@@ -132,6 +134,7 @@ def prepare(settings: Settings) -> Run:
         new_key(),
         _message_bytes(settings, models),
         config,
+        plan_pools(models, gpus),
         later=_callers(models),
     )
 
@@ -168,7 +171,7 @@ def read_again(run: Run) -> Run:
     """
     settings, installation = run.settings, run.installation
     selection, config = _read(settings)
-    selection, config = _usable(installation, selection, config)
+    selection, config, gpus = _usable(installation, selection, config)
     for name, before in run.selection.killers.items():
         if name in selection.models and mark(selection.models[name]) == before:
             selection = selection.without_killer(name, run.selection.refused[name])
@@ -177,7 +180,8 @@ def read_again(run: Run) -> Run:
     return replace(
         run,
         selection=selection,
-        shm=_shm_plan(settings, installation, run.native, models),
+        shm=_shm_plan(settings, installation, run.native, models, gpus),
+        pools=plan_pools(models, gpus),
         message_bytes=_message_bytes(settings, models),
         config=config,
         later=_callers(models) | (run.unwarmed & {model.name for model in models}),
@@ -195,10 +199,13 @@ def _read(settings: Settings) -> tuple[Selection, str]:
     return select(models, refused, settings.models, settings.require), config
 
 
-def _usable(installation: ServerInstallation, selection: Selection, config: str) -> tuple[Selection, str]:
-    """The models that this kind of server can serve, and the name of the configurations to pass to it, if any."""
+def _usable(installation: ServerInstallation, selection: Selection, config: str) -> tuple[Selection, str, int]:
+    """The models that this kind of server can serve here, the name of the configurations to pass to it, if any, and the
+    number of GPUs if a model asks for one."""
+    selection, gpus = doing_without(installation, selection)
+    selection.check()
     if not installation.native:
-        return selection, config
+        return selection, config, gpus
     for model in tuple(selection.models.values()):
         try:
             check_unpadded([model])
@@ -207,14 +214,18 @@ def _usable(installation: ServerInstallation, selection: Selection, config: str)
     selection.check()
     models = selection.models.values()
     named = any(config_file(model.folder, config).stem == config for model in models)
-    return selection, config if named else ""
+    return selection, config if named else "", gpus
 
 
 def _with_room(
-    settings: Settings, installation: ServerInstallation, native: Collection[NativeBackend], selection: Selection
+    settings: Settings,
+    installation: ServerInstallation,
+    native: Collection[NativeBackend],
+    selection: Selection,
+    gpus: int,
 ) -> tuple[Selection, shm.ShmPlan]:
     """The selection without models that need, each by itself, more shared memory than there is; and its plan."""
-    needs = _shm_plan(settings, installation, native, tuple(selection.models.values())).models
+    needs = _shm_plan(settings, installation, native, tuple(selection.models.values()), gpus).models
     for need in needs:
         try:
             alone = shm.ShmPlan((need,), need.bytes_each, need.stubs * need.bytes_each)
@@ -222,7 +233,7 @@ def _with_room(
         except ServerStartError as error:
             selection = selection.without(need.model, error)
     selection.check()
-    plan = _shm_plan(settings, installation, native, tuple(selection.models.values()))
+    plan = _shm_plan(settings, installation, native, tuple(selection.models.values()), gpus)
     shm.check_room(plan, settings.shared_memory)
     return selection, plan
 
@@ -242,11 +253,12 @@ def _shm_plan(
     installation: ServerInstallation,
     native: Collection[NativeBackend],
     models: Sequence[ServedModel],
+    gpus: int,
 ) -> shm.ShmPlan:
     served_from = installation.backends if installation.native else settings.stand_ins
     # A native network needs no shared memory; a step keeps its stub.
     without_stubs = {backend.name for backend in native} - {STEPS}
-    return shm.plan(models, python_run(served_from) - without_stubs)
+    return shm.plan(models, python_run(served_from) - without_stubs, max(1, gpus))
 
 
 def _message_bytes(settings: Settings, models: Sequence[ServedModel]) -> int:
@@ -308,6 +320,7 @@ def launch(run: Run, grpc_port: int) -> SupervisedProcess:
             run.native,
             run.config,
             [model.name for model in first],
+            run.pools,
         )
         + (["--model-load-thread-count=1"] if run.one_by_one else []),
         env=environment | thread_variables(cores(), environment),

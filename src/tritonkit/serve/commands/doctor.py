@@ -13,7 +13,8 @@ __all__ = ["command"]
 
 
 def command(as_json: AsJson = False, root: Root = None) -> None:
-    """Check this machine: Python, libpython, glibc, cores, shared memory, server, ports, GPU.
+    """Check this machine: Python, libpython, glibc, cores, shared memory, server, ports, NVIDIA
+    driver, GPUs, CUDA.
 
     Example: tritonkit doctor --json
     """

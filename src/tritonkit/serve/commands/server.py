@@ -22,8 +22,17 @@ def install(
         str,
         typer.Option(metavar="PROGRAM", help="Python 3.11 or 3.12 to make it with; by default one is found."),
     ] = "",
+    gpu: Annotated[
+        bool | None,
+        typer.Option(
+            "--gpu/--cpu",
+            help="Make it for an NVIDIA GPU (CUDA 13, driver 580), or for CPUs; by default what it is, CPUs at first.",
+            show_default=False,
+        ),
+    ] = None,
     torch: Annotated[
-        bool, typer.Option("--torch", help="Install PyTorch too (1 GB), for torchscript and torch-compile.")
+        bool,
+        typer.Option("--torch", help="Install PyTorch too (1 GB; with --gpu 1.6), for torchscript and torch-compile."),
     ] = False,
     hashes: Annotated[
         bool,
@@ -36,17 +45,18 @@ def install(
     """Install Triton and what its Python backends import, below your cache folder.
 
     uv installs it if it is on PATH, otherwise venv and pip; only wheels are installed. An interrupted
-    installation is not used.
+    installation is not used, and the environment that was there serves until the new one is complete.
 
-    Example: tritonkit server install
+    Example: tritonkit server install --gpu
     """
-    from tritonkit.serve.managed import install, managed_place, size_gb
+    from tritonkit.serve.managed import install, is_for_gpu, managed_place, needs
 
     place = managed_place()
-    note(f"the server environment takes {size_gb()} GB at {place}")
-    done = install(note, python, torch, hashes)
+    if text := needs(gpu):
+        note(text)
+    done = install(note, python, torch, hashes, gpu)
     if as_json:
-        print_json({"path": str(place), "changed": done})
+        print_json({"path": str(place), "changed": done, "gpu": is_for_gpu(place)})
     else:
         note(f"installed: {place}" if done else f"{place}: nothing to change")
 

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from .keys import HEADER, PLACEHOLDER
 
-__all__ = ["CACHE_BYTES", "GRPC_FLAGS", "HTTP_SOCKET", "METRICS_SOCKET", "closed_flags", "server_arguments"]
+__all__ = [
+    "CACHE_BYTES",
+    "GRPC_FLAGS",
+    "HTTP_SOCKET",
+    "METRICS_SOCKET",
+    "POOL_FLAGS",
+    "closed_flags",
+    "server_arguments",
+]
 
 CACHE_BYTES = 64 << 20
 """The response cache, in the server's own memory."""
@@ -23,6 +32,10 @@ GRPC_FLAGS: dict[str, object] = {
 }
 """tritonkit's own defaults, which a user's flags replace."""
 
+_PINNED_FLAG, _CUDA_FLAG = "pinned-memory-pool-byte-size", "cuda-memory-pool-byte-size"
+POOL_FLAGS = (_PINNED_FLAG, _CUDA_FLAG)
+"""Flags for the pools of memory, which a user's flags replace."""
+
 _LOADING = {
     "model-control-mode": "explicit",
     # If one model fails to load, the others are still served, and the index names the one that failed.
@@ -31,6 +44,9 @@ _LOADING = {
     # take the server out then. A separate check waits for all models at the start.
     "strict-readiness": "false",
 }
+
+_DRIVER = Path("/dev/nvidiactl")
+"""A device file of NVIDIA's driver: there is a GPU."""
 
 HTTP_SOCKET = "http.sock"
 METRICS_SOCKET = "metrics.sock"
@@ -88,6 +104,8 @@ def server_arguments(
     grpc_port: int,
     shared_memory: bool = False,
     config: str = "",
+    pinned_bytes: int = 0,
+    cuda_bytes: Mapping[int, int] = MappingProxyType({}),
 ) -> list[str]:
     """The command line of a tritonserver, to be run without a shell; `Launch` replaces PLACEHOLDER in it.
 
@@ -101,6 +119,8 @@ def server_arguments(
         region_bytes: first size of each region.
         grpc_host, grpc_port, shared_memory: see `closed_flags`.
         config: the name of the configuration to use for each model that has it, now and in later loads.
+        pinned_bytes: size of the pool of pinned memory; 0 if no model runs on a GPU.
+        cuda_bytes: GPU -> size of the pool of its memory.
     """
     flags: dict[str, object] = {
         "model-repository": repository,
@@ -109,12 +129,14 @@ def server_arguments(
         **_LOADING,
         **GRPC_FLAGS,
         **_optional_flags(caches, limits_rate, config),
+        **_pinned_flag(pinned_bytes),
     }
     return [
         str(binary),
         "--disable-auto-complete-config",
         *(f"--{name}={value}" for name, value in flags.items()),
         *closed_flags(grpc_host, grpc_port, shared_memory=shared_memory),
+        *(f"--{_CUDA_FLAG}={number}:{size}" for number, size in cuda_bytes.items()),
         *(f"--load-model={name}" for name in models),
         # The settings of `python` apply to Python-based backends too (tried on 2.51).
         f"--backend-config=python,shm-region-prefix-name={prefix}",
@@ -124,8 +146,8 @@ def server_arguments(
 
 def _optional_flags(caches: Path | None, limits_rate: bool, config: str) -> dict[str, object]:
     flags: dict[str, object] = {}
-    if not Path("/dev/nvidiactl").exists():
-        flags |= {"allow-gpu-metrics": "false", "pinned-memory-pool-byte-size": 0}
+    if not _DRIVER.exists():
+        flags["allow-gpu-metrics"] = "false"
     if caches is not None:
         flags |= {"cache-directory": caches, "cache-config": f"local,size={CACHE_BYTES}"}
     if limits_rate:
@@ -133,3 +155,8 @@ def _optional_flags(caches: Path | None, limits_rate: bool, config: str) -> dict
     if config:
         flags["model-config-name"] = config
     return flags
+
+
+def _pinned_flag(size: int) -> dict[str, object]:
+    """The pool of pinned memory: Triton's own size if there is a GPU that no model asks for, and none without one."""
+    return {_PINNED_FLAG: size} if size or not _DRIVER.exists() else {}

@@ -10,9 +10,11 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from .cuda import cuda_libraries
 
 __all__ = ["ENGINES", "PAD", "STEPS", "NativeBackend", "backend_flags", "find_native_backends", "why_not"]
 
@@ -33,7 +35,9 @@ _TRY_S = 60.0
 # This runs in a separate process, because an engine of another ABI may crash it.
 _TRY = """
 import ctypes, sys
-server, backend, engine = sys.argv[1:]
+server, backend, engine, *first = sys.argv[1:]
+for library in first:
+    ctypes.CDLL(library)
 ctypes.CDLL(server, mode=ctypes.RTLD_GLOBAL)
 attempt = ctypes.CDLL(backend).tritonkit_try
 attempt.restype = ctypes.c_char_p
@@ -44,12 +48,16 @@ sys.exit(wrong.decode(errors="replace") if wrong else 0)
 
 @dataclass(frozen=True)
 class NativeBackend:
-    """A backend's library and its engine's; `wrong` says why it cannot be used, and is empty if it can."""
+    """A backend's library and its engine's; `wrong` says why it cannot be used, and is empty if it can.
+
+    `first` are libraries to open before the engine's, in this order.
+    """
 
     name: str
     library: Path
     engine: Path | None
     wrong: str = ""
+    first: tuple[Path, ...] = ()
 
 
 def find_native_backends(environment: Path, server_libraries: Path) -> dict[str, NativeBackend]:
@@ -67,14 +75,21 @@ def find_native_backends(environment: Path, server_libraries: Path) -> dict[str,
         if not library.is_file():
             continue
         engine = next(environment.glob(f"lib/python3.*/site-packages/{pattern}"), None)
-        wrong = _tried(library, engine, server_libraries) if engine else "its engine is not installed"
-        backends[name] = NativeBackend(name, library, engine, wrong)
+        first = cuda_libraries(environment) if name == "onnxruntime" else ()
+        wrong = _tried(library, engine, server_libraries, first) if engine else "its engine is not installed"
+        backends[name] = NativeBackend(name, library, engine, wrong, first)
     return backends
 
 
 def backend_flags(backends: Iterable[NativeBackend]) -> list[str]:
-    """Flags that tell tritonserver where the engines are."""
-    return [f"--backend-config={one.name},library={one.engine}" for one in backends if not one.wrong]
+    """Flags that tell tritonserver where the engines are, and which libraries are opened before them."""
+    flags = []
+    for backend in backends:
+        if not backend.wrong:
+            flags.append(f"--backend-config={backend.name},library={backend.engine}")
+            first = ":".join(map(str, backend.first))
+            flags += [f"--backend-config={backend.name},load-first={first}"] if first else []
+    return flags
 
 
 def why_not(backends: Mapping[str, NativeBackend], names: Iterable[str] = tuple(ENGINES)) -> str:
@@ -90,17 +105,17 @@ def why_not(backends: Mapping[str, NativeBackend], names: Iterable[str] = tuple(
     return "; ".join(f"{name}: {wrong}" for name, wrong in reasons.items() if wrong)
 
 
-def _tried(library: Path, engine: Path, server_libraries: Path) -> str:
+def _tried(library: Path, engine: Path, server_libraries: Path, first: Sequence[Path]) -> str:
     """The reason why a backend cannot use its engine, or ""; it is cached next to the library."""
     note = library.with_name(f"{library.name}.tried")
-    files = _identities(library, engine)
+    files = _identities(library, engine, *first)
     try:
         record = json.loads(note.read_text())
         if record["files"] == files:
             return str(record["wrong"])
     except (OSError, ValueError, KeyError, TypeError):
         pass
-    wrong = _try(library, engine, server_libraries)
+    wrong = _try(library, engine, server_libraries, first)
     try:
         draft = note.with_name(f".{note.name}.{os.getpid()}")
         draft.write_text(json.dumps({"files": files, "wrong": wrong}))
@@ -114,14 +129,16 @@ def _identities(*files: Path) -> list[list[str | int]]:
     return [[str(file), (at := file.stat()).st_size, at.st_mtime_ns] for file in files]
 
 
-def _try(library: Path, engine: Path, server_libraries: Path) -> str:
+def _try(library: Path, engine: Path, server_libraries: Path, first: Sequence[Path]) -> str:
     server = next(server_libraries.glob("libtritonserver*.so*"), None)
     if server is None:
         return f"there is no libtritonserver in {server_libraries}"
-    environment: Mapping[str, str] = {**os.environ, "LD_LIBRARY_PATH": str(server_libraries)}
+    # Some machines name the folder of the driver's libraries there.
+    folders = ":".join(filter(None, [str(server_libraries), os.environ.get("LD_LIBRARY_PATH", "")]))
+    environment: Mapping[str, str] = {**os.environ, "LD_LIBRARY_PATH": folders}
     try:
         ran = subprocess.run(
-            [sys.executable, "-IS", "-c", _TRY, str(server), str(library), str(engine)],
+            [sys.executable, "-IS", "-c", _TRY, *map(str, (server, library, engine, *first))],
             capture_output=True,
             text=True,
             check=False,

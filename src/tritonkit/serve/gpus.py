@@ -1,0 +1,198 @@
+"""Models that a GPU runs: the reason why one cannot be served here, and the pools of memory that the others need.
+
+Triton 2.51 itself refuses KIND_GPU without a GPU, in words that do not say why there is none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from tritonkit.errors import ServerStartError
+from tritonkit.serve.core.cuda import why_no_provider
+from tritonkit.serve.core.devices import CUDA, DRIVER, Driver, find_driver
+from tritonkit.serve.install import how_to_change
+from tritonkit.serve.manifests import network_bytes
+from tritonkit.serve.shm import MIB, SLACK, dtype_name, largest_sample, tensor_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from tritonkit.serve.core.devices import Device
+    from tritonkit.serve.install import ServerInstallation
+    from tritonkit.serve.repository import ServedModel
+    from tritonkit.serve.selection import Selection
+
+__all__ = ["Pools", "devices_of", "doing_without", "plan_pools", "uses_gpu"]
+
+SERVER_BYTES = 600 * MIB
+"""Memory of a GPU that tritonserver takes before any model: 584 MiB on an H100 (2.51)."""
+
+PINNED_BYTES, CUDA_BYTES = 256 * MIB, 64 * MIB
+"""Triton's own sizes of its pools, which are the smallest."""
+
+_CUDA = ".".join(map(str, CUDA))
+_ENGINE = "onnxruntime"
+
+
+@dataclass(frozen=True)
+class Pools:
+    """Triton's pools of memory for tensors on their way: pinned memory, and each GPU's own; nothing without a GPU."""
+
+    pinned_bytes: int = 0
+    cuda_bytes: Mapping[int, int] = field(default_factory=dict)
+
+
+def uses_gpu(model: ServedModel) -> bool:
+    """Whether its configuration asks for a GPU."""
+    return any(group.kind == group.KIND_GPU for group in model.config.instance_group)
+
+
+def devices_of(model: ServedModel, count: int) -> dict[int, int]:
+    """GPU -> instances of a model there; a group that names no GPU has its instances on each of them."""
+    instances: dict[int, int] = {}
+    for group in model.config.instance_group:
+        if group.kind == group.KIND_GPU:
+            for number in group.gpus or range(count):
+                instances[number] = instances.get(number, 0) + (group.count or 1)
+    return instances
+
+
+def doing_without(installation: ServerInstallation, selection: Selection) -> tuple[Selection, int]:
+    """The selection without the models that ask for a GPU and cannot have it here; and the number of GPUs.
+
+    The driver is asked only if a model asks for a GPU.
+    """
+    models = [model for model in selection.models.values() if uses_gpu(model)]
+    if not models:
+        return selection, 0
+    machine = _Machine(installation)
+    for model in models:
+        error = machine.refusal(model)
+        if error is not None and model.name in selection.models:
+            selection = selection.without(model.name, error)
+    return selection, len(machine.driver.devices)
+
+
+class _Machine:
+    """The GPUs for a server; `_taken` is the memory that models before have been promised."""
+
+    def __init__(self, installation: ServerInstallation) -> None:
+        self._installation = installation
+        self._taken: dict[int, int] = {}
+
+    @cached_property
+    def driver(self) -> Driver:
+        return find_driver()
+
+    @cached_property
+    def _no_provider(self) -> str:
+        folder = self._installation.folder
+        return why_no_provider(folder) if folder is not None else ""
+
+    def refusal(self, model: ServedModel) -> ServerStartError | None:
+        """The first reason why a model cannot be served; None if there is none."""
+        checks = [self._no_gpu, self._no_such_gpu]
+        if model.backend == _ENGINE and not self._installation.native:
+            checks += [self._for_cpus, self._old_driver, self._unusable, self._no_memory]
+        return next(filter(None, (check(model) for check in checks)), None)
+
+    def _no_gpu(self, model: ServedModel) -> ServerStartError | None:
+        if self.driver.devices:
+            return None
+        return ServerStartError(
+            f"model {model.name}",
+            found=f"its instance_group asks for a GPU (KIND_GPU): {self.driver.wrong}",
+            wanted="a GPU that CUDA can use",
+            todo="`tritonkit doctor` says what is missing; for a machine without a GPU: tritonkit build --target cpu",
+        )
+
+    def _no_such_gpu(self, model: ServedModel) -> ServerStartError | None:
+        count = len(self.driver.devices)
+        absent = sorted(number for number in devices_of(model, count) if not 0 <= number < count)
+        if not absent:
+            return None
+        there = "GPU 0 alone" if count == 1 else f"GPUs 0 to {count - 1}"
+        return ServerStartError(
+            f"model {model.name}",
+            found=f"its instance_group names GPU {', '.join(map(str, absent))}, and CUDA sees {count} here",
+            wanted=there,
+            todo="correct `gpus` and build it again; CUDA_VISIBLE_DEVICES says which GPUs CUDA sees",
+        )
+
+    def _for_cpus(self, model: ServedModel) -> ServerStartError | None:
+        if self._installation.for_gpu:
+            return None
+        return ServerStartError(
+            f"model {model.name}",
+            found="its instance_group asks for a GPU (KIND_GPU), and the server environment is for CPUs",
+            wanted="the environment for GPUs",
+            todo=how_to_change(self._installation),
+        )
+
+    def _old_driver(self, model: ServedModel) -> ServerStartError | None:
+        if not self.driver.too_old:
+            return None
+        return ServerStartError(
+            f"model {model.name}",
+            found=self.driver.too_old,
+            wanted=f"CUDA {_CUDA}, which driver {DRIVER} brings",
+            todo=f"install driver {DRIVER} or newer, or serve it in an image of NVIDIA's for this one (docs/docker.md)",
+        )
+
+    def _unusable(self, model: ServedModel) -> ServerStartError | None:
+        if not self._no_provider:
+            return None
+        return ServerStartError(
+            f"model {model.name}",
+            found=f"ONNX Runtime's CUDA provider cannot be used: {self._no_provider}",
+            wanted="a provider that finds its libraries, the driver and a GPU",
+            todo=f"see `tritonkit doctor`, or make the environment again: {how_to_change(self._installation)}",
+        )
+
+    def _no_memory(self, model: ServedModel) -> ServerStartError | None:
+        """Weights alone are counted: what has no room for them cannot be served, whatever else it takes."""
+        weights = network_bytes(model)
+        for number in devices_of(model, len(self.driver.devices)):
+            device = self.driver.devices[number]
+            needed = self._taken.get(number, SERVER_BYTES) + weights
+            if device.free_bytes is not None and device.free_bytes < needed:
+                return _full(model, number, device, needed)
+        for number in devices_of(model, len(self.driver.devices)):
+            self._taken[number] = self._taken.get(number, SERVER_BYTES) + weights
+        return None
+
+
+def _full(model: ServedModel, number: int, device: Device, needed: int) -> ServerStartError:
+    holders = ", ".join(f"{pid} ({size // MIB} MiB)" for pid, size in device.holders)
+    held = f"; processes hold it: {holders}" if holders else ""
+    free = (device.free_bytes or 0) // MIB
+    return ServerStartError(
+        f"model {model.name}",
+        found=f"GPU {number} ({device.name}) has {free} MiB of {device.memory_bytes // MIB} MiB free{held}",
+        wanted=f"{needed // MIB} MiB at least, for the server and the weights of the models until this one",
+        todo="end what holds the memory, serve fewer models (--model), or name another GPU: CUDA_VISIBLE_DEVICES",
+    )
+
+
+def plan_pools(models: Iterable[ServedModel], gpus: int) -> Pools:
+    """The pools for the models that GPUs run: room for the largest batch of each instance, inputs and outputs."""
+    pinned, cuda = 0, dict.fromkeys(range(gpus), 0)
+    for model in models:
+        for number, instances in devices_of(model, gpus).items():
+            size = instances * len(model.versions) * _batch_bytes(model)
+            pinned += size
+            cuda[number] = cuda.get(number, 0) + size
+    if not gpus:
+        return Pools()
+    return Pools(max(pinned, PINNED_BYTES), {number: max(size, CUDA_BYTES) for number, size in cuda.items()})
+
+
+def _batch_bytes(model: ServedModel) -> int:
+    """Bytes of a model's largest batch, inputs and outputs together, in whole MiB."""
+    config = model.config
+    axis, element = largest_sample(model)
+    tensors = (*config.input, *config.output)
+    item = sum(tensor_bytes(dtype_name(tensor), tensor.dims, axis, element) for tensor in tensors)
+    return -int(-SLACK * item * max(1, config.max_batch_size) // MIB) * MIB

@@ -1,0 +1,62 @@
+"""An NVIDIA driver that is not there, for what asks it before a server starts: `doctor` and `serve`.
+
+`tests/fakecuda.py` has the GPUs that a server sees then.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.parts import PROJECT, program
+
+__all__ = ["FakeDriver", "write_cuda_packages"]
+
+SOURCE = PROJECT / "tests" / "native" / "fake_driver" / "driver.c"
+COMPILERS = ("cc", "gcc", "clang")
+FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared"]
+PACKAGES = {
+    "cu13": ("cudart.so.13", "nvrtc.so.13", "cublasLt.so.13", "cublas.so.13", "curand.so.10", "cufft.so.12"),
+    "cudnn": ("cudnn.so.9",),
+}
+"""Folder below `nvidia` -> the libraries that the environment for GPUs has there."""
+
+
+@dataclass(frozen=True)
+class FakeDriver:
+    """The compiled library, and the folder in which it has the names of the driver's two."""
+
+    library: Path
+    folder: Path
+
+    def answer(self, monkeypatch: pytest.MonkeyPatch, **facts: str | int) -> None:
+        """Let this process's children find the driver; `devices=2` and so on say what it answers (driver.c)."""
+        monkeypatch.setenv("LD_LIBRARY_PATH", str(self.folder))
+        for name, value in facts.items():
+            monkeypatch.setenv(f"FAKE_DRIVER_{name.upper()}", str(value))
+
+
+def write_cuda_packages(packages: Path, driver: FakeDriver) -> None:
+    """Write the files that only the environment for GPUs has: CUDA's libraries, and ONNX Runtime's provider."""
+    names = [f"nvidia/{folder}/lib/lib{name}" for folder, names in PACKAGES.items() for name in names]
+    for name in (*names, *(f"onnxruntime/capi/libonnxruntime_providers_{part}.so" for part in ("shared", "cuda"))):
+        (packages / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(driver.library, packages / name)
+
+
+@pytest.fixture(scope="session")
+def fake_driver(tmp_path_factory: pytest.TempPathFactory) -> FakeDriver:
+    """The driver, compiled once."""
+    folder = tmp_path_factory.mktemp("fake_driver")
+    compiler = next(path for path in map(program, COMPILERS) if path)
+    library = folder / "libdriver.so"
+    named = "-Wl,-soname,libcudart.so.13"
+    subprocess.run([compiler, *FLAGS, named, "-o", str(library), str(SOURCE)], check=True)
+    for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
+        (folder / "lib").mkdir(exist_ok=True)
+        shutil.copyfile(library, folder / "lib" / name)
+    return FakeDriver(library, folder / "lib")
