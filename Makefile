@@ -25,7 +25,7 @@ help:
 	@echo "  make test           both, and the tests on a real Triton that touch every room"
 	@echo "  make test-all       every test, and a record of the run for .ci/run"
 	@echo "  make lane LANE=...  one lane of tests; \`make lanes\` lists them"
-	@echo "  make gpu            the tests that need an NVIDIA GPU"
+	@echo "  make gpu            what only an NVIDIA GPU can show, measured and tested (docs/gpu.md)"
 	@echo "  make oldest         the client's tests with the oldest tritonclient that is supported"
 	@echo "  make clean-machine  make demo and make unit in a container of bare Debian"
 	@echo "To release it:"
@@ -87,9 +87,9 @@ lane: optimize
 lanes: setup
 	@$(LANES)
 
-# What only an NVIDIA GPU can show.
-gpu: setup
-	@$(LANES) gpu
+# What only an NVIDIA GPU can show (docs/gpu.md). It needs nothing of the other targets.
+gpu:
+	@$(PYTHON) tools/gpu.py $(if $(WHEELS),--wheels "$(WHEELS)") $(if $(RESUME),--resume)
 
 # The tests that need tritonclient's messages, with the oldest version that pyproject.toml allows.
 OLDEST := $(shell sed -n 's/.*tritonclient.*>=\([0-9.]*\)".*/\1/p' pyproject.toml)

@@ -12,7 +12,6 @@ from bench import (
     flags,
     gateway,
     generate,
-    gpu,
     loadgen,
     locust,
     overhead,
@@ -25,6 +24,7 @@ from bench import (
     variants,
 )
 from bench.chaos import experiment
+from bench.gpu import engines
 from bench.peers import compare
 from bench.report import Report, print_report, write_json
 from bench.setting import Setting
@@ -46,7 +46,7 @@ BENCHES = {
     "client": client.run,
     "generate": generate.run,
     "variants": variants.run,
-    "gpu": gpu.run,
+    "gpu": engines.run,
     "peers": compare.run,
     "chaos": experiment.run,
 }

@@ -7,16 +7,21 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["placed", "ratios"]
+__all__ = ["between", "placed", "ratios"]
 
 
 def placed(page: str, table: str, bench: str) -> str:
-    """The page with the table between the bench's markers.
+    """The page with the table between the bench's markers; see `between`."""
+    return between(page, table, f"python -m bench {bench}")
+
+
+def between(page: str, table: str, command: str) -> str:
+    """The page with the table between the markers of the command that makes it.
 
     Raises:
         ValueError: the page has not both markers once, in this order.
     """
-    begin, end = (f"<!-- python -m bench {bench}: {word} -->" for word in ("begin", "end"))
+    begin, end = (f"<!-- {command}: {word} -->" for word in ("begin", "end"))
     before, marker, rest = page.partition(begin)
     _, ended, after = rest.partition(end)
     if not marker or not ended or begin in after or end in after:

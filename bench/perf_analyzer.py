@@ -14,6 +14,7 @@ import subprocess
 import sys
 import zipfile
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.processor import children_s
@@ -22,12 +23,11 @@ from tritonkit.errors import ClientError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Analyzed", "perf_analyzer"]
+__all__ = ["Analyzed", "binary", "bring", "environment", "perf_analyzer"]
 
 _FOLDER = ROOT / ".tritonkit" / "bench" / "perf_analyzer"
 _PACKAGE = "tritonclient==2.44.0"
@@ -86,7 +86,7 @@ def perf_analyzer(
         capture_output=True,
         text=True,
         timeout=600,
-        env=_environment(),
+        env=environment(),
         check=False,
     )
     used_s = children_s() - before
@@ -118,7 +118,7 @@ def _command(
         "--stability-percentage": _UNSTABLE,
         "--max-trials": _WINDOWS,
     }
-    return [str(_binary()), "--async", *(str(word) for option in options.items() for word in option)]
+    return [str(binary()), "--async", *(str(word) for option in options.items() for word in option)]
 
 
 def _figures(model: str, done: subprocess.CompletedProcess[str], cpu_share: float) -> Analyzed:
@@ -143,7 +143,7 @@ def _failure(model: str, done: subprocess.CompletedProcess[str]) -> ClientError:
     )
 
 
-def _binary() -> Path:
+def binary() -> Path:
     """The program, fetched once."""
     file = _FOLDER / "perf_analyzer"
     if file.is_file():
@@ -170,15 +170,27 @@ def _binary() -> Path:
     return file
 
 
+def bring() -> Path:
+    """The folder with the program and the library that few machines have, for a machine without a network.
+
+    Raises:
+        UsageError: the program cannot be fetched, or does not run here.
+    """
+    program = binary()
+    for name, path in re.findall(r"(libb64\S*) => (/\S+)", _libraries(program)):
+        if not (_FOLDER / name).exists():
+            shutil.copy(path, _FOLDER / name)
+    return _FOLDER
+
+
+def _libraries(file: Path) -> str:
+    """The output of ldd for a program."""
+    command = [shutil.which("ldd") or "/usr/bin/ldd", str(file)]
+    return subprocess.run(command, capture_output=True, text=True, env=environment(), check=False).stdout
+
+
 def _check(file: Path) -> None:
-    done = subprocess.run(
-        [shutil.which("ldd") or "/usr/bin/ldd", str(file)],
-        capture_output=True,
-        text=True,
-        env=_environment(),
-        check=False,
-    )
-    missing = [line.split()[0] for line in done.stdout.splitlines() if "not found" in line]
+    missing = [line.split()[0] for line in _libraries(file).splitlines() if "not found" in line]
     if missing:
         raise UsageError(
             "perf_analyzer",
@@ -188,11 +200,20 @@ def _check(file: Path) -> None:
         )
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """Provide CUDA's runtime library under the name that perf_analyzer loads."""
-    own = ROOT / ".venv-server"
+    own = Path(os.environ.get("TRITONKIT_SERVER_VENV") or ROOT / ".venv-server")
     for library in sorted(own.glob("lib/python3*/site-packages/nvidia_pytriton.libs/libcudart-*")):
         link = _FOLDER / "libcudart.so.12"
         if not link.exists():
+            link.unlink(missing_ok=True)  # the environment that it led to may be gone
             link.symlink_to(library)
     return os.environ | {"LD_LIBRARY_PATH": str(_FOLDER)}
+
+
+if __name__ == "__main__":
+    try:
+        print(bring())
+    except UsageError as error:
+        print(error, file=sys.stderr)
+        raise SystemExit(error.exit_code) from None

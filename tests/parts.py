@@ -162,7 +162,7 @@ PARTS = {
     "gpu": Part(
         "NVIDIA GPU",
         lambda: answers("nvidia-smi", "-L"),
-        "a GPU and its driver; then make gpu",
+        "a GPU and its driver; then make gpu (docs/gpu.md)",
         folders=("gpu",),
         demanded=False,
     ),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bench.__main__ import main
-from bench.gpu import compare
+from bench.gpu.engines import compare
 from tritonkit.repository.optimize.gpu import find_gpu
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["compare", "run"]
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 MODELS = ("digits", "sentences", "resnet50")
 PLANS = ("tensorrt-fp32", "tensorrt-fp16", "tensorrt-int8")
 BATCHES = (1, 8, 32)
