@@ -80,12 +80,25 @@ def test_an_edited_configuration_fails_the_check(relu: Path) -> None:
 
 @pytest.mark.parametrize(("target", "accelerator"), [("gpu", "cuda"), ("nvidia", "tensorrt")])
 def test_each_target_has_a_repository_of_its_own(relu: Path, target: str, accelerator: str) -> None:
-    """A target for GPUs renders KIND_GPU and leaves the CPU repository alone."""
+    """A target for GPUs renders KIND_GPU, also on a machine without one, and leaves the CPU repository alone."""
+    with (relu / "models" / "relu" / "model.yaml").open("a") as spec:
+        spec.write("\nserving: {instance_group: [{kind: gpu}]}\n")
     assert tritonkit("build", "--target", target, "--root", str(relu)).returncode == 0
     text = (relu / f"model_repository_{target}" / "relu" / "config.pbtxt").read_text()
     assert "KIND_GPU" in text
     assert f'name: "{accelerator}"' in text
     assert not (relu / "model_repository").exists()
+
+
+def test_a_tiny_network_stays_on_the_cpu_of_a_server_with_a_gpu(relu: Path) -> None:
+    """A note has its work and the words that put it on the GPU; a second build changes nothing."""
+    done = tritonkit("build", "--target", "gpu", "--root", str(relu))
+    assert done.returncode == 0, done.stderr
+    assert "it runs on the CPU" in done.stderr
+    assert "instance_group: [{kind: gpu}]" in done.stderr
+    assert "KIND_CPU" in (relu / "model_repository_gpu" / "relu" / "config.pbtxt").read_text()
+    again = tritonkit("build", "--target", "gpu", "--root", str(relu))
+    assert "nothing to change" in again.stderr
 
 
 @pytest.mark.parametrize("run", [tritonkit, running.tritonkit], ids=["here", "process"])

@@ -1,24 +1,28 @@
 """Golden cases: a spec and a signature in one file of `specs/`, and what they render to.
 
-`PYTHONPATH=src python -m tests.repository.render.cases` rewrites every file of `golden/`.
+`PYTHONPATH=src python -m tests.repository.render.cases` rewrites every file of `golden/` and `gpu/golden/`.
 """
 
 from __future__ import annotations
 
 import shutil
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from tests.repository.render.networks import write_network
 from tritonkit.repository.export.artifact import Artifact, Signature, TensorInfo
 from tritonkit.repository.modelspec import Spec, load
 from tritonkit.repository.render import ModelPlan, Target, plan_models, render_config
 
 HERE = Path(__file__).parent
 GOLDEN = HERE / "golden"
+GPU = HERE / "gpu"
+GPU_FEATURES = sorted(path.stem for path in (GPU / "specs").glob("*.yaml"))
+GPU_TARGETS: tuple[Target, ...] = ("gpu", "nvidia")
 FEATURES = sorted(path.stem for path in (HERE / "specs").glob("*.yaml"))
 
 
@@ -73,7 +77,7 @@ def make_case(feature: str, facts: dict[str, Any], root: Path) -> Case:
         (folder / network).touch()
     _copy_steps(root / "python_backends" / "steps")
     spec = load(folder, root)
-    artifact = _artifact(spec, facts, folder)
+    artifact = _artifact(spec, facts, folder, _signature(facts["signature"]))
     return Case(feature, spec, artifact, facts.get("target", "cpu"), facts.get("cores", 2))
 
 
@@ -85,14 +89,40 @@ def _copy_steps(place: Path) -> None:
         shutil.copyfile(HERE / "steps" / "zeros.py", folder / "model.py")
 
 
-def _artifact(spec: Spec, facts: dict[str, Any], folder: Path) -> Artifact:
-    tensors = facts["signature"]
-    signature = Signature(
+def read_gpu_cases(feature: str, root: Path) -> dict[Target, Case]:
+    """A case of `gpu/specs/` for each target with GPUs: a spec of its own, or that of a shipped model."""
+    facts = yaml.safe_load((GPU / "specs" / f"{feature}.yaml").read_text(encoding="utf-8"))
+    if "shipped" not in facts:
+        case = make_case(feature, facts, root)
+    else:
+        project = HERE.parents[2]
+        spec = load(project / "models" / facts["shipped"], project)
+        root.mkdir(exist_ok=True)
+        case = Case(feature, spec, _artifact(spec, facts, root, Signature.declared(spec)), "gpu", cores=4)
+    return {target: replace(case, target=target) for target in GPU_TARGETS}
+
+
+def gpu_texts(feature: str, root: Path) -> dict[Path, str]:
+    """Golden file -> the text rendered now, for both targets."""
+    return {
+        GPU / "golden" / target / path.name: text
+        for target, case in read_gpu_cases(feature, root).items()
+        for path, text in case.texts().items()
+    }
+
+
+def _signature(tensors: dict[str, Any]) -> Signature:
+    return Signature(
         inputs=tuple(_tensor(name, *tensor) for name, tensor in tensors["inputs"].items()),
         outputs=tuple(_tensor(name, *tensor) for name, tensor in tensors["outputs"].items()),
         batched=tensors.get("batched", True),
         single=tensors.get("single", False),
     )
+
+
+def _artifact(spec: Spec, facts: dict[str, Any], folder: Path, signature: Signature) -> Artifact:
+    if facts.get("network"):
+        write_network(facts["network"], signature, folder / "model.onnx")
     files = {facts.get("file", "model.onnx"): "0" * 64}
     variant = facts.get("variant", "onnx-fp32")
     return Artifact(spec.name, variant, folder, files, signature, None, "0" * 64, {})
@@ -106,12 +136,20 @@ def _tensor(name: str, dtype: Any, shape: list[int | str], optional: bool = Fals
 
 def refresh() -> None:
     """Rewrite the golden files and remove those no case makes."""
-    for path in GOLDEN.glob("*.pbtxt"):
+    for path in (*GOLDEN.glob("*.pbtxt"), *GPU.glob("golden/*/*.pbtxt")):
         path.unlink()
     for feature in FEATURES:
         with tempfile.TemporaryDirectory() as folder:
-            for path, text in read_case(feature, Path(folder)).all_texts().items():
-                path.write_text(text, encoding="utf-8")
+            _write(read_case(feature, Path(folder)).all_texts())
+    for feature in GPU_FEATURES:
+        with tempfile.TemporaryDirectory() as folder:
+            _write(gpu_texts(feature, Path(folder)))
+
+
+def _write(texts: dict[Path, str]) -> None:
+    for path, text in texts.items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

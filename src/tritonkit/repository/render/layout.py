@@ -15,8 +15,8 @@ __all__ = ["is_map", "is_repeated", "write"]
 _WIDTH = 100
 _FIRST = ("name", "backend", "platform", "max_batch_size", "input", "output", "batch_input", "batch_output")
 _LAST = ("parameters",)
-_SHOWN = ("max_batch_size", "max_queue_delay_microseconds")
-"""Fields that are written even at 0, because a 0 there is a decision."""
+_SHOWN = ("max_batch_size", "max_queue_delay_microseconds", "graphs", "batch_size")
+"""Fields that are written even at 0 or false, because that is a decision."""
 
 
 def write(message: Any) -> str:

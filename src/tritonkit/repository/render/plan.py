@@ -30,11 +30,13 @@ from tritonkit.repository.render.fields import (
     newer_note,
     with_fields,
 )
+from tritonkit.repository.render.gpu_network import read_network
+from tritonkit.repository.render.gpu_runs import plan_runs
 from tritonkit.repository.render.gpu_target import check_backend
 from tritonkit.repository.render.notes import part_notes
 from tritonkit.repository.render.own_python import Verdicts, batch_size, is_own_python, own_python_note
 from tritonkit.repository.render.parts import STEP, Part, Port, labels_of, read_parts
-from tritonkit.repository.render.resources import Host, plan_instances, plan_optimization, plan_threads
+from tritonkit.repository.render.resources import Host, plan_instances, plan_threads
 from tritonkit.repository.render.values import ModelPlan, Target, TensorPlan
 from tritonkit.repository.render.warmup import Warmup, automatic, from_sample, listed, prompted
 from tritonkit.repository.render.wiring import Wiring, connect
@@ -94,18 +96,18 @@ class _Common:
 def _plan_part(part: Part, common: _Common, verdict: Independence | None) -> ModelPlan:
     spec, artifact, target = common.spec, common.artifact, common.target
     serving, where = part.serving, f"{spec.file} {part.section}"
-    host = Host(where, part.backend, target, common.cores, part.is_step, engine=part.engine)
-    check_backend(part.backend, target, f"{where}.variant")
+    host = _host(part, common)
     max_batch_size = batch_size(part, _largest_batch(part, spec, artifact), verdict, where)
     single = artifact.signature.single and not part.is_step
     groups = plan_instances(serving, host)
     dynamic_batching = plan_dynamic_batching(part, max_batch_size, where)
     lengths = plan_lengths(part, spec, max_batch_size, target)
-    warmup = _warmup(part, common, warm_batches(part, max_batch_size, dynamic_batching))
+    runs = plan_runs(serving, groups, host, artifact, max_batch_size)
+    warmup = _warmup(part, common, runs.sizes or warm_batches(part, max_batch_size, dynamic_batching))
     others = _serving_parameters(part, common, max_batch_size, verdict) | pad_parameter(lengths)
     inputs = _tensors(part.inputs, max_batch_size, lengths, single=single)
     outputs = _tensors(part.outputs, max_batch_size, single=single)
-    notes = (warmup.note, *part_notes(part, spec, artifact, target, max_batch_size))
+    notes = (warmup.note, *part_notes(part, spec, artifact, target, max_batch_size), *runs.notes)
     plan = ModelPlan(
         name=part.model,
         backend=part.backend,
@@ -116,7 +118,7 @@ def _plan_part(part: Part, common: _Common, verdict: Independence | None) -> Mod
         version_policy=serving.version_policy,
         dynamic_batching=dynamic_batching,
         sequence_batching=serving.sequence_batching,
-        optimization=plan_optimization(serving, groups, host),
+        optimization=runs.optimization,
         decoupled=serving.decoupled or part.backend == "llm" or part.engine is not None,
         # Behind an ensemble, the ensemble's answers are cached: a hit saves the steps too.
         response_cache=serving.response_cache and (part.is_step or not spec.steps),
@@ -135,6 +137,15 @@ def _plan_part(part: Part, common: _Common, verdict: Independence | None) -> Mod
         notes=tuple(f"{part.model}: {note}" for note in notes if note),
         fewer_cores=_on_fewer_cores(plan, part, host, others),
     )
+
+
+def _host(part: Part, common: _Common) -> Host:
+    """The machine for a part; RenderError if its server does not have the part's backend."""
+    where, target = f"{common.spec.file} {part.section}", common.target
+    check_backend(part.backend, target, f"{where}.variant")
+    ours = target == "gpu" and part.backend == "onnxruntime"
+    network = read_network(common.spec, common.artifact) if ours else None
+    return Host(where, part.backend, target, common.cores, part.is_step, engine=part.engine, network=network)
 
 
 def _largest_batch(part: Part, spec: Spec, artifact: Artifact) -> int:

@@ -10,7 +10,14 @@ from tritonkit.repository.modelspec.engines import EngineName
 from tritonkit.repository.modelspec.serving import Instances, Optimization, Serving
 from tritonkit.repository.optimize.variants.tensorrt_profiles import opt_batches
 from tritonkit.repository.render.engines import KINDS
-from tritonkit.repository.render.gpu_target import accelerators, default_count
+from tritonkit.repository.render.gpu_network import GpuNetwork
+from tritonkit.repository.render.gpu_target import (
+    NO_FILLING,
+    Filling,
+    accelerators,
+    cuda_settings,
+    default_count,
+)
 from tritonkit.repository.render.values import Target
 
 __all__ = ["Host", "plan_instances", "plan_optimization", "plan_threads"]
@@ -25,6 +32,8 @@ _ALL_THREADS = "INFERENCE_NUM_THREADS"
 _STREAMS = "NUM_STREAMS"
 # Threads of a run while no other run is active; a parameter of tritonkit's own backends.
 _ALONE = "tritonkit.threads_alone"
+# Of a network on a GPU: its own threads would wait for one another while the GPU computes.
+_ON_GPU = {"intra_op_thread_count": "1", "inter_op_thread_count": "1"}
 
 
 @dataclass(frozen=True)
@@ -42,6 +51,8 @@ class Host:
     is_step: bool = False
     part: bool = False
     engine: EngineName | None = None
+    network: GpuNetwork | None = None
+    """An ONNX network that tritonkit's server may run on a GPU; None for all other parts and targets."""
 
     @property
     def kind(self) -> Literal["cpu", "gpu", "model"]:
@@ -53,7 +64,8 @@ class Host:
             return "gpu"
         if self.is_step or self.backend in ("openvino", "llm") or self.target == "cpu":
             return "cpu"
-        return "gpu"
+        small = self.network is not None and (self.network.is_tiny or self.network.texts)
+        return "cpu" if small else "gpu"
 
     def takes_cores(self, group: Instances) -> bool:
         """Whether a group's instances keep the machine's cores busy with threads of their own."""
@@ -82,7 +94,7 @@ def plan_threads(serving: Serving, groups: tuple[Instances, ...], host: Host) ->
     """The backend's `parameters`: the spec's own, and thread counts for engines on the CPU."""
     count = _cpu_instances(groups, host)
     if count == 0:
-        return dict(serving.parameters)
+        return (_ON_GPU if host.network else {}) | serving.parameters
     threads = _spec_threads(serving, host) or max(1, host.cores // count)
     if host.backend == "openvino":
         shared = {_ALL_THREADS: str(threads * count), _STREAMS: str(count)}
@@ -104,7 +116,9 @@ def _alone(count: int, threads: int, host: Host) -> dict[str, str]:
     return {_ALONE: str(host.cores)} if shares_all else {}
 
 
-def plan_optimization(serving: Serving, groups: tuple[Instances, ...], host: Host) -> Optimization:
+def plan_optimization(
+    serving: Serving, groups: tuple[Instances, ...], host: Host, filling: Filling = NO_FILLING
+) -> Optimization:
     """`optimization` without the settings of a device that no instance of the model uses."""
     optimization = serving.optimization
     if host.backend == "openvino":
@@ -118,9 +132,16 @@ def plan_optimization(serving: Serving, groups: tuple[Instances, ...], host: Hos
         return optimization.model_copy(update={"gpu_execution_accelerator": (), "cuda": None})
     on_gpu = optimization.gpu_execution_accelerator
     if host.backend == "onnxruntime" and host.target != "cpu":
-        on_gpu = accelerators(on_gpu, host.target)
+        convolutions = host.network is None or host.network.convolutions
+        on_gpu = accelerators(on_gpu, host.target, convolutions=convolutions)
     on_cpu = () if kinds == {"gpu"} else optimization.cpu_execution_accelerator
-    return optimization.model_copy(update={"gpu_execution_accelerator": on_gpu, "cpu_execution_accelerator": on_cpu})
+    return optimization.model_copy(
+        update={
+            "gpu_execution_accelerator": on_gpu,
+            "cpu_execution_accelerator": on_cpu,
+            "cuda": cuda_settings(optimization.cuda, filling),
+        }
+    )
 
 
 def _profiles(serving: Serving, host: Host) -> tuple[str, ...]:
@@ -138,7 +159,7 @@ def _resolve(group: Instances, count: int, host: Host) -> Instances:
             wanted="profiles for TensorRT plans only, as Triton requires",
             todo="remove profile",
         )
-    kind = group.kind or host.kind
+    kind = _kind(group, host)
     if host.backend == "openvino" and kind not in ("cpu", "auto"):
         raise RenderError(
             f"{host.field}.instance_group",
@@ -149,6 +170,14 @@ def _resolve(group: Instances, count: int, host: Host) -> Instances:
     on_gpu = kind in ("gpu", "auto") and host.backend != "openvino"
     count = group.count or (default_count(host.backend, host.target) if kind == "gpu" else count)
     return group.model_copy(update={"kind": kind, "count": count, "gpus": group.gpus if on_gpu else ()})
+
+
+def _kind(group: Instances, host: Host) -> Literal["auto", "cpu", "gpu", "model"]:
+    """The kind of a group. For tritonkit's server on a GPU it is never auto, which Triton takes for the GPU, and a
+    network whose GPUs are named runs on them."""
+    if group.kind is not None and not (group.kind == "auto" and host.target == "gpu"):
+        return group.kind
+    return "gpu" if group.gpus and host.network is not None else host.kind
 
 
 def _cpu_instances(groups: tuple[Instances, ...], host: Host) -> int:

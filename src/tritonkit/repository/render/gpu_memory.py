@@ -1,0 +1,60 @@
+"""The GPU memory that a network's instances take, as far as it can be counted before it is served."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tritonkit.errors import RenderError
+from tritonkit.repository.export.artifact import Artifact
+from tritonkit.repository.modelspec.serving import Instances, Optimization, Serving
+from tritonkit.repository.modelspec.units import format_bytes
+from tritonkit.repository.render.gpu_network import GpuNetwork
+from tritonkit.repository.render.gpu_target import Filling
+
+__all__ = ["check_limit", "memory_note"]
+
+_LIMIT = "gpu_mem_limit"
+"""The bound on the memory of one instance, in bytes: an option of the CUDA provider, and a parameter of NVIDIA's
+backend."""
+
+
+def memory_note(
+    network: GpuNetwork, artifact: Artifact, groups: Sequence[Instances], filling: Filling, max_batch_size: int
+) -> str:
+    """A note with the memory on each GPU: weights, a largest batch, and the inputs and outputs of every size.
+
+    One item's memory was measured on the CPU, where the build ran it.
+    """
+    count = sum(group.count or 1 for group in groups if group.kind == "gpu")
+    largest = max(1, max_batch_size)
+    item = artifact.start.memory_bytes if artifact.start else 0
+    rows = sum(max(1, size) for size in filling.sizes) or largest
+    needs = {
+        "weights": network.weight_bytes,
+        f"a batch of {largest}, by one item on the CPU": largest * item,
+        "inputs and outputs": rows * network.item_bytes,
+    }
+    if not network.weight_bytes or not count:
+        return ""
+    counted = ", ".join(f"{what} {format_bytes(size)}" for what, size in needs.items() if size)
+    return (
+        f"GPU memory: about {format_bytes(count * sum(needs.values()))} on each GPU, for {count} x ({counted});"
+        " workspaces of convolutions and CUDA itself (0.6 GiB on an H100) come on top"
+    )
+
+
+def check_limit(serving: Serving, optimization: Optimization, network: GpuNetwork, where: str) -> None:
+    """RenderError if the weights exceed the memory that the spec allows one instance."""
+    given = {f"{where}.parameters.{_LIMIT}": serving.parameters.get(_LIMIT, "")}
+    given |= {
+        f"{where}.optimization.gpu_execution_accelerator": one.parameters.get(_LIMIT, "")
+        for one in optimization.gpu_execution_accelerator
+    }
+    for field, limit in given.items():
+        if limit.isdecimal() and 0 < int(limit) < network.weight_bytes:
+            raise RenderError(
+                field,
+                found=f"{_LIMIT} {format_bytes(int(limit))}, and the weights take {format_bytes(network.weight_bytes)}",
+                wanted="room for the weights and for a batch",
+                todo="raise it, or leave it out",
+            )

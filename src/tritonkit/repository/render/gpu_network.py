@@ -1,0 +1,105 @@
+"""Facts about an ONNX network that decide how a GPU runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from tritonkit.datatypes import DATATYPES, NUMPY_DTYPES
+from tritonkit.repository.export.artifact import Artifact, TensorInfo
+from tritonkit.repository.export.onnx_file import graphs, parse
+from tritonkit.repository.export.work import count_work
+from tritonkit.repository.modelspec import Spec
+from tritonkit.repository.optimize.start import warm_sizes
+
+__all__ = ["TINY_WORK", "GpuNetwork", "read_network"]
+
+TINY_WORK = 5_000_000
+"""Products, counted as `export/work.py` does, up to which one item is computed faster by a CPU. That is about a quarter
+of a millisecond of one core; a run on a GPU took 0.1 ms longer than the same network on a CPU of 16 cores."""
+_COUNTED_BYTES = 32 << 20
+"""Larger networks are not tiny, and are not counted."""
+_COUNTED_S = 0.05
+"""Networks whose largest item took a core longer than this are not tiny, and are not counted."""
+_FILE = "model.onnx"
+
+
+@dataclass(frozen=True)
+class GpuNetwork:
+    """Facts about a network.
+
+    Args:
+        free: the first input or output with a free size besides the batch; empty if all sizes are fixed.
+        convolutions: whether it has convolutions, which are planned for one shape at a time.
+        texts: whether a tensor holds texts, which no GPU takes.
+        work: products for one item; None where the network is plainly not tiny, or unknown.
+        weight_bytes: size of its files.
+        item_bytes: size of the inputs and outputs of one item; 0 where a size is free.
+    """
+
+    free: str = ""
+    convolutions: bool = True
+    texts: bool = False
+    work: int | None = None
+    weight_bytes: int = 0
+    item_bytes: int = 0
+
+    @property
+    def is_tiny(self) -> bool:
+        """Whether a CPU computes an item faster than it reaches a GPU."""
+        return self.work is not None and self.work <= TINY_WORK
+
+
+def read_network(spec: Spec, artifact: Artifact) -> GpuNetwork:
+    """The facts about the network of an artifact. One that is not built yet counts as large, with convolutions."""
+    signature = artifact.signature
+    tensors = (*signature.inputs, *signature.outputs)
+    free = next((tensor.name for tensor in tensors if -1 in tensor.shape), "")
+    texts = any(tensor.dtype == "BYTES" for tensor in tensors)
+    item_bytes = 0 if free or texts else sum(map(_bytes, tensors))
+    file = artifact.folder / _FILE
+    if not file.is_file() or not file.stat().st_size:
+        return GpuNetwork(free, texts=texts, item_bytes=item_bytes)
+    operators = {node.op_type for graph in graphs(parse(file)) for node in graph.node}
+    return GpuNetwork(
+        free,
+        convolutions=any("Conv" in name for name in operators),
+        texts=texts,
+        work=None if texts else _work(spec, artifact, file),
+        weight_bytes=artifact.size_bytes,
+        item_bytes=item_bytes,
+    )
+
+
+def _bytes(tensor: TensorInfo) -> int:
+    size = DATATYPES[tensor.dtype].size or 0
+    for axis in tensor.shape:
+        size *= axis
+    return size
+
+
+def _work(spec: Spec, artifact: Artifact, file: Path) -> int | None:
+    """Products for one item of the largest warm size."""
+    start, signature = artifact.start, artifact.signature
+    slow = start is not None and start.processor_s > _COUNTED_S
+    sizes = warm_sizes(spec.model.network.free_axes)[-1]
+    shapes = tuple((t.name, NUMPY_DTYPES.get(t.dtype, ""), _shape(t, sizes)) for t in signature.inputs)
+    if slow or artifact.size_bytes > _COUNTED_BYTES or any(not dtype or -1 in shape for _, dtype, shape in shapes):
+        return None
+    lead = (1,) if signature.batched or signature.single else ()
+    return _counted(file, artifact.files[_FILE], tuple((name, dtype, lead + shape) for name, dtype, shape in shapes))
+
+
+def _shape(tensor: TensorInfo, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    named = zip(tensor.shape, tensor.axis_names, strict=True)
+    return tuple(sizes.get(axis, -1) if size < 0 else size for size, axis in named)
+
+
+@lru_cache(maxsize=16)
+def _counted(file: Path, digest: str, item: tuple[tuple[str, str, tuple[int, ...]], ...]) -> int:
+    """The work of a file, counted once in a process. `digest` tells one content of the file from another."""
+    import numpy as np
+
+    return count_work(file, {name: np.zeros(shape, dtype) for name, dtype, shape in item}, str(file))

@@ -1,0 +1,191 @@
+"""Networks on a GPU of tritonkit's server: device, batch sizes, graphs, memory, and the notes that say why."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.repository.render.cases import Case, make_case
+from tritonkit.errors import RenderError
+from tritonkit.repository.export.artifact import Artifact, Independence, MeasuredQuality, Signature, StartNeeds
+from tritonkit.repository.modelspec import Serving
+from tritonkit.repository.render import ModelPlan
+from tritonkit.repository.render.gpu_network import TINY_WORK, GpuNetwork, read_network
+from tritonkit.repository.render.gpu_target import plan_filling
+
+IMAGE = {"inputs": {"x": ["FP32", [3, 224, 224]]}, "outputs": {"y": ["FP32", [10]]}}
+ANY_IMAGE = {"inputs": {"x": ["FP32", [3, "height", "width"]]}, "outputs": {"y": ["FP32", [10]]}}
+TINY = {"inputs": {"x": ["FP32", [64]]}, "outputs": {"y": ["FP32", [10]]}}
+ARTIFACT = Artifact("net", "onnx-fp32", Path(), {}, Signature((), (), True), None, "", {})
+SEQUENCE = {"sequence_batching": {"oldest": {"max_candidate_sequences": 4}}}
+
+
+def image(serving: dict[str, Any], root: Path, **more: Any) -> Case:
+    """A network with a convolution, rendered for tritonkit's server on a GPU."""
+    facts = {"signature": IMAGE, "network": "image", "target": "gpu"} | more
+    free = {name: {"max": 64} for name in ("height", "width") if facts["signature"] is ANY_IMAGE}
+    model = {"name": "net", "network": {"onnx": "model.onnx", "free_axes": free}, "serving": serving}
+    return make_case("net", {**facts, "model": model}, root)
+
+
+def plan_of(case: Case) -> ModelPlan:
+    """The only plan of a case."""
+    (plan,) = case.plans()
+    return plan
+
+
+def notes(plan: ModelPlan, words: str) -> int:
+    """The number of notes with these words."""
+    return sum(words in note for note in plan.notes)
+
+
+@given(st.integers(1, 4096))
+def test_sizes_double_up_to_the_largest_batch(largest: int) -> None:
+    """Every batch is filled up by less than it has rows, except for the last size."""
+    filling = plan_filling(Serving(), GpuNetwork(), ARTIFACT, largest, "model.yaml serving")
+    assert filling.graphs
+    assert filling.sizes[0] == 1
+    assert filling.sizes[-1] == largest
+    assert all(after <= 2 * before for before, after in zip(filling.sizes, filling.sizes[1:], strict=False))
+
+
+def test_each_size_is_warmed_up(tmp_path: Path) -> None:
+    """A graph is captured for each, and none at a caller's cost."""
+    plan = plan_of(image({"max_batch_size": 12}, tmp_path))
+    assert plan.optimization.cuda is not None
+    assert [one.batch_size for one in plan.optimization.cuda.graph_spec] == [1, 2, 4, 8, 12]
+    assert [sample.batch_size for sample in plan.warmup] == [1, 2, 4, 8, 12]
+
+
+@pytest.mark.parametrize(
+    ("serving", "more", "found"),
+    [
+        ({"optimization": {"cuda": {"graphs": True}}}, {"signature": ANY_IMAGE}, "graphs: true, and x has a free size"),
+        (SEQUENCE | {"optimization": {"cuda": {"graphs": True}}}, {}, "graphs: true, and it keeps sequences"),
+        (
+            SEQUENCE | {"max_batch_size": 2, "optimization": {"cuda": {"graph_spec": [{"batch_size": 2}]}}},
+            {},
+            "graph_spec, and it keeps sequences",
+        ),
+        (
+            {"max_batch_size": 8, "optimization": {"cuda": {"graph_spec": [{"batch_size": 1}, {"batch_size": 4}]}}},
+            {},
+            "batch_size 1, 4, and max_batch_size is 8",
+        ),
+    ],
+)
+def test_graphs_that_cannot_be_are_refused(
+    serving: dict[str, Any], more: dict[str, Any], found: str, tmp_path: Path
+) -> None:
+    """The message names the field of the spec and the reason."""
+    with pytest.raises(RenderError) as error:
+        image(serving, tmp_path, **more).plans()
+    assert error.value.found == found
+    assert "serving.optimization.cuda" in error.value.where
+    assert error.value.todo
+
+
+def test_a_convolution_over_any_size_has_one_batch_size(tmp_path: Path) -> None:
+    """Its plan lasts as long as the shape does; a note has the reason and another way."""
+    plan = plan_of(image({"max_batch_size": 8}, tmp_path, signature=ANY_IMAGE))
+    cuda = plan.optimization.cuda
+    assert cuda is not None
+    assert (cuda.graphs, [one.batch_size for one in cuda.graph_spec]) == (False, [8])
+    assert {sample.batch_size for sample in plan.warmup} == {8}
+    assert notes(plan, "every batch is filled up to 8: x has a free size") == 1
+    alone = plan_of(image({"max_batch_size": 1}, tmp_path / "alone", signature=ANY_IMAGE))
+    assert alone.optimization.cuda is None
+
+
+def test_batches_of_items_that_are_not_independent_are_not_filled_up(tmp_path: Path) -> None:
+    """Rows of zeros would change the others' answers."""
+    case = image({"max_batch_size": 8, "dynamic_batching": False}, tmp_path)
+    coupled = replace(case.artifact, independence=Independence("coupled", "seen"))
+    plan = plan_of(replace(case, artifact=coupled))
+    assert plan.max_batch_size == 8
+    assert plan.optimization.cuda is None
+    assert notes(plan, "no CUDA graphs: its items are not independent") == 1
+
+
+def test_a_network_of_texts_stays_on_the_cpu(tmp_path: Path) -> None:
+    """No GPU takes texts."""
+    facts = {"inputs": {"x": ["BYTES", [1]]}, "outputs": {"y": ["FP32", [10]]}}
+    case = image({"model_warmup": "off"}, tmp_path, signature=facts, network=None)
+    plan = plan_of(case)
+    assert [group.kind for group in plan.instances] == ["cpu"]
+    assert notes(plan, "no GPU takes texts") == 1
+
+
+@pytest.mark.parametrize(
+    ("signature", "kind", "serving", "kinds"),
+    [
+        (IMAGE, "image", {}, ["gpu"]),
+        (TINY, "mlp", {}, ["cpu"]),
+        (TINY, "mlp", {"instance_group": [{"kind": "gpu"}]}, ["gpu"]),
+        (TINY, "mlp", {"instance_group": [{"gpus": [1]}]}, ["gpu"]),
+        (IMAGE, "image", {"instance_group": [{"kind": "cpu"}]}, ["cpu"]),
+        (IMAGE, "image", {"instance_group": [{"kind": "gpu"}, {"kind": "cpu"}]}, ["gpu", "cpu"]),
+        (IMAGE, "image", {"instance_group": [{"kind": "auto"}]}, ["gpu"]),
+        (TINY, "mlp", {"instance_group": [{"kind": "auto"}]}, ["cpu"]),
+    ],
+)
+def test_counted_work_chooses_the_device(
+    signature: dict[str, Any], kind: str, serving: dict[str, Any], kinds: list[str], tmp_path: Path
+) -> None:
+    """The spec's word comes first; `auto` is never left to Triton, which would take the GPU."""
+    plan = plan_of(image(serving, tmp_path, signature=signature, network=kind))
+    assert [group.kind for group in plan.instances] == kinds
+
+
+def test_work_is_counted_only_where_a_network_may_be_tiny(tmp_path: Path) -> None:
+    """A network that took a core longer, one with sizes that nobody knows, and one not built yet, are not tiny."""
+    case = image({}, tmp_path, signature=TINY, network="mlp")
+    counted = read_network(case.spec, case.artifact).work
+    assert counted is not None
+    assert 0 < counted <= TINY_WORK
+    slow = replace(case.artifact, start=StartNeeds(0, 1.0))
+    assert read_network(case.spec, slow).work is None
+    unbuilt = replace(case.artifact, folder=tmp_path / "nowhere")
+    assert not read_network(case.spec, unbuilt).is_tiny
+
+
+def test_memory_is_counted_from_weights_batch_and_sizes(tmp_path: Path) -> None:
+    """One item's memory on the CPU stands for the batch; instances count on each GPU."""
+    case = image({"max_batch_size": 4}, tmp_path)
+    started = replace(case.artifact, start=StartNeeds(1 << 20, 0.001))
+    plan = plan_of(replace(case, artifact=started))
+    (note,) = [note for note in plan.notes if "GPU memory" in note]
+    assert (
+        "for 2 x (weights 39.5 KiB, a batch of 4, by one item on the CPU 4.0 MiB, inputs and outputs 4.0 MiB)" in note
+    )
+
+
+@pytest.mark.parametrize(
+    "serving",
+    [
+        {"parameters": {"gpu_mem_limit": "1000"}},
+        {"optimization": {"gpu_execution_accelerator": [{"name": "cuda", "parameters": {"gpu_mem_limit": "1000"}}]}},
+    ],
+)
+def test_weights_beyond_the_limit_of_an_instance_are_refused(serving: dict[str, Any], tmp_path: Path) -> None:
+    """The build knows before a server that they cannot fit."""
+    with pytest.raises(RenderError, match=r"gpu_mem_limit 1000 B, and the weights take 39\.5 KiB"):
+        image(serving, tmp_path).plans()
+
+
+def test_notes_say_what_of_the_spec_is_not_for_this_server(tmp_path: Path) -> None:
+    """TensorRT's settings, a delay chosen for a CPU, and a gate that ran without a GPU."""
+    accelerator = {"gpu_execution_accelerator": [{"name": "tensorrt"}]}
+    serving = {"optimization": accelerator, "dynamic_batching": {"max_queue_delay": "2ms"}}
+    case = image(serving, tmp_path)
+    judged = replace(case.artifact, quality=MeasuredQuality("R2", 1.0, 1.0, 0.0, 4))
+    plan = plan_of(replace(case, artifact=judged))
+    words = ("is for target nvidia", "max_queue_delay 2000us is the spec's", "was compared with its reference on a CPU")
+    assert [notes(plan, phrase) for phrase in words] == [1, 1, 1]
+    on_gpu = replace(judged, tools={"gpu": "NVIDIA H100 80GB HBM3"})
+    assert notes(plan_of(replace(case, artifact=on_gpu)), "on a CPU; how close") == 0
