@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tritonkit.client.dlpack import CUDA_KINDS, HOST_KINDS, dlpack_device, host_array
 from tritonkit.client.wire.tensors import FIXED
 from tritonkit.errors import InvalidInput
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["holds_all", "read_array", "read_values", "type_name"]
+__all__ = ["holds_all", "read_array", "read_values", "type_name", "without_history"]
 
 _WIDE = frozenset(("BF16", "FP32", "FP64"))
 _ALL_FLOATS = _WIDE | {"FP16"}
@@ -51,6 +52,9 @@ _BF16 = frozenset(("bool", "int8", "uint8", "float16", "float32"))
 
 _PLAIN = frozenset((bool, int, float, complex, str, bytes, type(None)))
 """Python's own values, which need no reading."""
+
+_UNREADABLE = (BufferError, RuntimeError, TypeError, ValueError, NotImplementedError)
+"""Errors of libraries that cannot give their arrays to numpy."""
 
 
 @lru_cache(1024)
@@ -93,8 +97,12 @@ def read_array(value: Any, where: str) -> tuple[NDArray[Any], str]:
     if _is_tensor(value):
         name = type_name(value)
         return _read_tensor(value, name, where), name
-    array = np.asarray(value)
-    name = array.dtype.name
+    device = dlpack_device(value)
+    if device is not None:
+        array, name = _read_foreign(value, device, where)
+    else:
+        array = np.asarray(value)
+        name = array.dtype.name
     if name in _SMALL:
         with np.errstate(invalid="ignore"):  # a signaling NaN becomes a quiet one
             array = array.astype(_SMALL[name][0])
@@ -113,7 +121,12 @@ def read_values(value: Any, where: str) -> Any:
         return [read_values(item, where) for item in value]
     if isinstance(value, np.ma.MaskedArray) or _is_tensor(value) or type_name(value) in _SMALL:
         return read_array(value, where)[0]
-    return value
+    return value if dlpack_device(value) is None else read_array(value, where)[0]
+
+
+def without_history(value: Any) -> Any:
+    """A torch tensor without its gradient and with its values as they are in memory; other values unchanged."""
+    return value.detach().resolve_conj().resolve_neg() if _is_tensor(value) else value
 
 
 def _shown(value: np.ma.MaskedArray[Any, Any], where: str) -> NDArray[Any]:
@@ -134,17 +147,43 @@ def _is_tensor(value: Any) -> bool:
     return str(getattr(value, "dtype", "")).startswith("torch.")
 
 
-def _read_tensor(value: Any, name: str, where: str) -> NDArray[Any]:
-    device = str(value.device)
-    if device != "cpu":
-        raise InvalidInput(
-            where,
-            found=f"a tensor in the memory of {device}",
-            wanted="one in this machine's memory",
-            todo="tensor.cpu()",
-        )
-    tensor = value.detach().resolve_conj().resolve_neg()
+def _read_foreign(value: Any, device: tuple[int, int], where: str) -> tuple[NDArray[Any], str]:
+    """An array of another library that DLPack passes on, and the name of its type."""
+    kind, number = device
+    problem: Exception | None = None
     try:
+        if kind in HOST_KINDS and not hasattr(value, "__array__"):
+            return host_array(value)
+        array = _copied(value) if kind in CUDA_KINDS else np.asarray(value)
+        if array.dtype.kind != "O":
+            return array, array.dtype.name
+    except _UNREADABLE as error:
+        problem = error
+    place = "this machine" if kind in HOST_KINDS else f"device {number} (DLPack's kind {kind})"
+    found = f"a {type(value).__name__} in the memory of {place} that its library does not give to numpy"
+    raise _elsewhere(where, found, "copy it to a numpy array", str(problem or "")) from problem
+
+
+def _copied(value: Any) -> NDArray[Any]:
+    """An array on a GPU, as its library copies it to the machine's memory."""
+    if hasattr(value, "get"):  # CuPy, which has an __array__ that refuses
+        return np.asarray(value.get())
+    return np.asarray(value) if hasattr(value, "__array__") else np.from_dlpack(value, device="cpu")
+
+
+def _elsewhere(where: str, found: str, todo: str, details: str) -> InvalidInput:
+    wanted = "one in this machine's memory, or on a CUDA GPU"
+    return InvalidInput(where, found=found, wanted=wanted, todo=todo, details=details)
+
+
+def _read_tensor(value: Any, name: str, where: str) -> NDArray[Any]:
+    kind = value.device.type
+    if kind not in ("cpu", "cuda"):
+        raise _elsewhere(where, f"a tensor in the memory of {value.device}", "tensor.cpu()", "")
+    tensor = without_history(value)
+    try:
+        if kind == "cuda":
+            tensor = tensor.cpu()
         if name in _SMALL and name.startswith(("float", "bfloat")):
             tensor = tensor.float()
         array: NDArray[Any] = tensor.numpy()

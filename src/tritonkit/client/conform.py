@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tritonkit.client.dlpack import DeviceArray
 from tritonkit.client.values import bytes_array, number_array
 from tritonkit.client.wire.tensors import FIXED
 from tritonkit.errors import InvalidInput
@@ -22,6 +23,7 @@ from tritonkit.errors import InvalidInput
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from tritonkit.client.shm.cuda import CudaDevice
     from tritonkit.client.wire.signature import TensorSpec
 
 __all__ = ["conform", "fits"]
@@ -38,16 +40,27 @@ def fits(value: Any, spec: TensorSpec) -> bool:
     )
 
 
-def conform(value: Any, spec: TensorSpec, where: str) -> NDArray[Any]:
+def conform(value: Any, spec: TensorSpec, where: str, gpu: CudaDevice | None = None) -> NDArray[Any]:
     """Make `value` fit `spec`.
+
+    Args:
+        value: the caller's.
+        spec: the input.
+        where: the input's name for messages.
+        gpu: leaves arrays of the input's type that lie on a GPU there.
 
     Returns:
         An array of the wire's type (float32 for BF16, objects holding bytes for BYTES), with a
-        batch axis first if `spec.batched`; contiguous or not.
+        batch axis first if `spec.batched`; contiguous or not. A `DeviceArray` if `gpu` left it.
 
     Raises:
         InvalidInput: the type, values or shape cannot fit; the message names `where`.
     """
+    if gpu is not None:
+        value = gpu.take(value)
+        stays = type(value) is DeviceArray and value.datatype == spec.datatype
+        if stays:
+            return _shaped(value, spec, where)
     if spec.datatype == "BYTES":
         return _shaped(bytes_array(value, where), spec, where)
     return _shaped(number_array(value, spec, where), spec, where)

@@ -73,6 +73,8 @@ class Core(AdminCalls):
         self._idempotent = idempotent
         self._cache = cache
         self._regions = regions
+        self.gpu = None if regions is None else regions.gpu
+        """The GPU whose memory is shared, which takes inputs that lie on one."""
         self.observers = observers or Observers()
         self._observed = bool(self.observers)
         self._batches = batching is not None
@@ -155,7 +157,7 @@ class Core(AdminCalls):
         values = item if isinstance(item, Mapping) else {_only_input(signature): item}
         if model.undeclared:
             return (yield from part(values))
-        arrays = conformed_inputs(signature, values)
+        arrays = conformed_inputs(signature, values, self.gpu)
         items = items_in(signature, arrays)
         if items <= signature.max_batch_size or not signature.max_batch_size:
             return (yield from part(arrays))
@@ -251,7 +253,7 @@ class Core(AdminCalls):
             raise unconfigured(f"model {name}", "batching", "make the client without batching=")
         signature = signature_from(metadata, config)
         self._limit.learn(signature)
-        model = self._models[key] = ModelState(signature, self._idempotent)
+        model = self._models[key] = ModelState(signature, self._idempotent, self.gpu)
         if self.policy.latencies is not None and not model.idempotent:
             logger.info("%s is not declared idempotent: its calls are not hedged", model.where)
         return model

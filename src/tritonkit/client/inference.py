@@ -54,6 +54,9 @@ class Inference:
         """The request's outputs, from the cache or the server."""
         if self._plain:
             return self._in_message(request)
+        if request.model.gpu is not None and request.on_device:
+            # Neither hashed nor joined: both would copy it to the machine's memory.
+            return self._alone(request)
         return self._served(request) if self._cache is None else self._cached(request, self._cache)
 
     def _cached(self, request: InferRequest, cache: PredictionCache) -> Steps[Reply]:

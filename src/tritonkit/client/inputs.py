@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tritonkit.client.shm.cuda import CudaDevice
     from tritonkit.client.wire.signature import ModelSignature
 
 __all__ = [
@@ -53,12 +54,17 @@ class Inputs:
 
     This holds for the usual call, with one array that already has the model's type; others are
     checked each time.
+
+    Args:
+        signature: the model's inputs and outputs.
+        gpu: leaves arrays on a GPU there; None: they are copied to the machine's memory.
     """
 
-    __slots__ = ("_dtype", "_name", "_passed", "_signature")
+    __slots__ = ("_dtype", "_gpu", "_name", "_passed", "_signature")
 
-    def __init__(self, signature: ModelSignature) -> None:
+    def __init__(self, signature: ModelSignature, gpu: CudaDevice | None = None) -> None:
         self._signature = signature
+        self._gpu = gpu
         specs = tuple(signature.inputs.values())
         self._name = specs[0].name if len(specs) == 1 else ""
         self._dtype = FIXED.get(specs[0].datatype) if len(specs) == 1 else None
@@ -76,7 +82,7 @@ class Inputs:
             items = self._passed.get(value.shape)
             if items is not None:
                 return {self._name: value}, items
-        arrays = conformed_inputs(self._signature, inputs)
+        arrays = conformed_inputs(self._signature, inputs, self._gpu)
         items = checked_sizes(self._signature, arrays)
         if usual and arrays[self._name] is value and len(self._passed) < _KEPT_SHAPES:
             self._passed[value.shape] = items
@@ -92,7 +98,9 @@ def checked_inputs(signature: ModelSignature, inputs: Mapping[str, Any]) -> dict
     return Inputs(signature).checked(inputs)[0]
 
 
-def conformed_inputs(signature: ModelSignature, inputs: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+def conformed_inputs(
+    signature: ModelSignature, inputs: Mapping[str, Any], gpu: CudaDevice | None = None
+) -> dict[str, NDArray[Any]]:
     """`checked_inputs` for any number of items, even more than one request holds."""
     specs = signature.inputs
     if inputs.keys() != specs.keys():
@@ -101,7 +109,7 @@ def conformed_inputs(signature: ModelSignature, inputs: Mapping[str, Any]) -> di
     for name, value in inputs.items():
         spec = specs[name]
         if not fits(value, spec):
-            value = conform(value, spec, f"model {signature.name}, input {name}")
+            value = conform(value, spec, f"model {signature.name}, input {name}", gpu)
         arrays[name] = value
     if len(arrays) > 1:
         items_in(signature, arrays)

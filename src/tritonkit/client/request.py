@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tritonkit.client.batching import BatcherPool, Joining
+from tritonkit.client.dlpack import any_on_device, on_host
 from tritonkit.client.inputs import Inputs, assumed_specs, checked_outputs
 from tritonkit.client.parameters import checked_classes, checked_parameters, checked_request_id
 from tritonkit.client.wire.request import Prepared
@@ -16,6 +17,7 @@ from tritonkit.errors import UsageError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from tritonkit.client.shm.cuda import CudaDevice
     from tritonkit.client.wire.parameters import Parameter
     from tritonkit.client.wire.request import Region
     from tritonkit.client.wire.signature import ModelSignature
@@ -44,6 +46,7 @@ class ModelState:
     Args:
         signature: the model's inputs and outputs.
         idempotent: whether its calls may run twice; None: the model's configuration decides.
+        gpu: leaves inputs on a GPU there, for shared memory.
     """
 
     __slots__ = (
@@ -51,6 +54,7 @@ class ModelState:
         "_prepared",
         "batchers",
         "fixed",
+        "gpu",
         "idempotent",
         "inputs",
         "joining",
@@ -60,10 +64,13 @@ class ModelState:
         "where",
     )
 
-    def __init__(self, signature: ModelSignature, idempotent: bool | None = None) -> None:
+    def __init__(
+        self, signature: ModelSignature, idempotent: bool | None = None, gpu: CudaDevice | None = None
+    ) -> None:
         self.signature = signature
+        self.gpu = gpu
         self.idempotent = signature.idempotent if idempotent is None else idempotent
-        self.inputs = Inputs(signature)
+        self.inputs = Inputs(signature, gpu)
         self.where = f"model {signature.name}"
         """The model, for messages."""
         self.undeclared = not (signature.inputs or signature.configured)
@@ -130,7 +137,8 @@ class InferRequest:
     """Observers' metadata."""
     model: ModelState = field(init=False)
     arrays: Mapping[str, NDArray[Any]] = field(init=False)
-    """The inputs in the form in which they are sent: `items` of them."""
+    """The inputs in the form in which they are sent: `items` of them. Some may be a `DeviceArray` if the model's
+    state has a `gpu`."""
     items: int = field(init=False)
     outputs: tuple[str, ...] | None = field(init=False)
     classes: Classes = field(init=False, default=())
@@ -161,6 +169,11 @@ class InferRequest:
             checked_request_id(self.where, self.request_id)
         if self.classification is not None:
             self.classes = checked_classes(model.signature, self.outputs, self.classification)
+
+    @property
+    def on_device(self) -> bool:
+        """Whether inputs lie on a GPU."""
+        return any_on_device(self.arrays.values())
 
     def typed(self) -> dict[str, tuple[str, NDArray[Any]]]:
         """Datatype and array by input name."""
@@ -212,9 +225,11 @@ class InferRequest:
         output_regions: Mapping[str, Region] = _NOTHING,
     ) -> Body:
         """The message; see `Prepared.encode`."""
-        own = self.parameters
+        own, arrays = self.parameters, self.arrays
+        if self.model.gpu is not None:
+            arrays = on_host(arrays, but=regions)
         return self.model.prepared(self.key[1], self.outputs, self.classes).encode(
-            self.arrays,
+            arrays,
             timeout_s=self.deadline - time.monotonic(),
             priority=self.priority,
             request_id=self.request_id,

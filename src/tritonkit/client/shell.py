@@ -57,6 +57,8 @@ class ModelShell:
     ) -> InferRequest:
         """A call with inputs given as a mapping, as arguments, or both."""
         values = named if inputs is None else merged_inputs(self._key[0], inputs, named)
+        if self._core.gpu is not None:  # now: the call may go on in another thread, with another stream
+            values = self._core.gpu.take_item(values)
         return InferRequest(
             self._key, values, outputs, timeout_s, priority, idempotent, parameters, request_id, classification
         )
@@ -80,7 +82,7 @@ class ModelShell:
 
         def steps_of(item: Any) -> Steps[Any]:
             request = InferRequest(key, {}, outputs, timeout_s, 0, idempotent, parameters, "", classification)
-            steps = core.predict_item(request, item)
+            steps = core.predict_item(request, item if core.gpu is None else core.gpu.take_item(item))
             return with_errors(steps) if keep_errors else steps
 
         return steps_of, concurrency, progress

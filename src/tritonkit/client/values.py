@@ -1,7 +1,7 @@
 """The types of what callers give, made into the types of the wire, or refused.
 
-An array (anything with a dtype: numpy, ml_dtypes, torch on the CPU) keeps the type its owner chose, so only
-casts that lose nothing are made: int32 to INT64, bfloat16 to FP32; never float64 to FP32, nor int64 to
+An array (anything with a dtype: numpy, ml_dtypes, torch, and what DLPack passes on) keeps the type its owner
+chose, so only casts that lose nothing are made: int32 to INT64, bfloat16 to FP32; never float64 to FP32, nor int64 to
 INT32. `arrays.holds_all` is the table. Python numbers and lists, also lists of arrays, are taken by value: whole
 numbers go to any integer type they fit and to any float type that holds them exactly, floats to any float type
 by rounding (never to an integer type, never past its range), booleans to any type as 0 and 1. Masked

@@ -74,6 +74,25 @@ class FakeTriton:
         os.close(descriptor)
         return schema().SystemSharedMemoryRegisterResponse()
 
+    def _CudaSharedMemoryRegister(self, request: Any) -> Any:  # noqa: N802
+        """The handle of tests/client/shm/fake_gpu.py: the path of a file."""
+        if not self.local:
+            raise self._error("INTERNAL: failed to register shared memory region '%s'", request.name)
+        descriptor = os.open(request.raw_handle.rstrip(bytes(1)), os.O_RDWR)
+        self.regions[request.name] = mmap.mmap(descriptor, request.byte_size)
+        os.close(descriptor)
+        return schema().CudaSharedMemoryRegisterResponse()
+
+    def _CudaSharedMemoryUnregister(self, request: Any) -> Any:  # noqa: N802
+        self._SystemSharedMemoryUnregister(request)
+        return schema().CudaSharedMemoryUnregisterResponse()
+
+    def _CudaSharedMemoryStatus(self, request: Any) -> Any:  # noqa: N802
+        answer = schema().CudaSharedMemoryStatusResponse()
+        for name in self.regions:
+            answer.regions[name].name = name
+        return answer
+
     def _SystemSharedMemoryUnregister(self, request: Any) -> Any:  # noqa: N802
         used = {request.inputs[0].parameters["shared_memory_region"].string_param for request in self._under_way}
         if request.name in used:

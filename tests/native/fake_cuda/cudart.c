@@ -374,8 +374,11 @@ EXPORT int cudaIpcGetMemHandle(struct handle* handle, void* place) {
 
 static int address_range(uint64_t* begin, size_t* bytes, uint64_t place) {
   void* found = NULL;
-  if (!device_block((const void*)(uintptr_t)place, &found, bytes)) return kInvalidValue;
-  *begin = (uint64_t)(uintptr_t)found;
+  size_t size = 0;
+  if (!device_block((const void*)(uintptr_t)place, &found, &size)) return kInvalidValue;
+  // CUDA permits null for what the caller does not need.
+  if (begin != NULL) *begin = (uint64_t)(uintptr_t)found;
+  if (bytes != NULL) *bytes = size;
   return kSuccess;
 }
 

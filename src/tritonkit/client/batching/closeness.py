@@ -55,7 +55,7 @@ def difference(
                 return Difference(name)
             continue
         allowed = _HALF.get(datatypes.get(name, ""), _TOLERANCE) if tolerance is None else tolerance
-        if (several := _far(name, reference.astype(np.float64), answer.astype(np.float64), allowed)) is not None:
+        if (several := _far(name, reference.astype(np.float64), np.asarray(answer, np.float64), allowed)) is not None:
             return several
     return None
 

@@ -189,4 +189,4 @@ def differ(one: Arrays, other: Arrays) -> bool:
 
 
 def _copied(arrays: Arrays) -> Arrays:
-    return {name: array.copy() for name, array in arrays.items()}
+    return {name: np.array(array) for name, array in arrays.items()}

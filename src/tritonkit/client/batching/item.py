@@ -72,5 +72,6 @@ def split_outputs(outputs: Arrays, count: int, where: str) -> list[Arrays]:
                 wanted=f"a first axis of {count}",
                 todo="switch batching off for this model: its outputs have no batch axis",
             )
-        output.flags.writeable = False
+        if type(output) is np.ndarray:  # not a GPU's
+            output.flags.writeable = False
     return [{name: output[at : at + 1] for name, output in outputs.items()} for at in range(count)]

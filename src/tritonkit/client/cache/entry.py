@@ -60,11 +60,11 @@ def is_pinned(key: bytes) -> bool:
 
 
 def frozen(entry: Entry) -> Entry:
-    """A read-only copy of the answer.
+    """A read-only copy of the answer, in the machine's memory.
 
     An output may be a small view of a large message, which would otherwise stay in memory with it.
     """
-    return entry._replace(outputs={name: _frozen(array) for name, array in entry.outputs.items()})
+    return entry._replace(outputs={name: _frozen(np.asarray(array)) for name, array in entry.outputs.items()})
 
 
 def _frozen(array: NDArray[Any]) -> NDArray[Any]:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from tritonkit.client.dlpack import DeviceArray
+from tritonkit.client.shm.cuda import CudaMemory
 from tritonkit.client.shm.layout import ITEM_SIZES, Layout, Tensor
 from tritonkit.client.wire.request import Region
 from tritonkit.client.wire.tensors import FIXED, from_raw, to_raw
@@ -44,22 +46,25 @@ class Placement:
 
     def write(self, tensors: Mapping[str, Tensor]) -> None:
         """Copy the inputs into the region."""
+        memory = self.region.memory
+        if isinstance(memory, CudaMemory):
+            memory.settle()
         for name, location in self.inputs.items():
             datatype, array = tensors[name]
-            dtype = FIXED.get(datatype)
-            if dtype is None:
-                array, dtype = np.frombuffer(to_raw(array, datatype), _BYTE), _BYTE
-            self.region.memory.write(location.offset, array, dtype)
+            dtype = FIXED.get(datatype, _BYTE)
+            if datatype not in FIXED and not isinstance(array, DeviceArray):
+                array = np.frombuffer(to_raw(array, datatype), _BYTE)
+            memory.write(location.offset, array, dtype)
 
-    def read(self, described: Mapping[str, Described]) -> dict[str, NDArray[Any]]:
+    def read(self, described: Mapping[str, Described]) -> dict[str, Any]:
         """The outputs, see `CallRegions.read`."""
-        whole = self.region.memory.whole()
+        whole: Any = self.region.memory.whole()
         returning = weakref.finalize(whole, self.server.give_back, self.region, True)
         returning.atexit = False
         self.viewed = True
         return {name: self._view(whole, name, *output) for name, output in described.items()}
 
-    def _view(self, whole: NDArray[np.uint8], name: str, datatype: str, shape: tuple[int, ...]) -> NDArray[Any]:
+    def _view(self, whole: Any, name: str, datatype: str, shape: tuple[int, ...]) -> Any:
         _, size, offset = self.outputs.get(name, ("", 0, 0))
         length = math.prod(shape) * ITEM_SIZES.get(datatype, size + 1)
         if not length:
@@ -70,6 +75,8 @@ class Placement:
                 found=f"{datatype} {list(shape)} in shared memory",
                 wanted=f"at most the {size} bytes that the model's configuration declares",
             )
+        if isinstance(self.region.memory, CudaMemory):
+            return self.region.memory.output(whole, offset, datatype, shape)
         raw = whole[offset : offset + length]
         if datatype in FIXED:
             return raw.view(FIXED[datatype]).reshape(shape)
@@ -108,7 +115,8 @@ class CallRegions:
     def read(self, endpoint: str, described: Mapping[str, Described]) -> dict[str, NDArray[Any]]:
         """The outputs that the server at `endpoint` wrote, as it described them.
 
-        They are read-only views of the region where numpy can look at the bytes as they are. The region is not
+        They are read-only views of the region where numpy can look at the bytes as they are, copies of a GPU's, or
+        lent as `DeviceArray`. The region is not
         used again before the last view, and the last slice of a view, is gone.
 
         Raises:

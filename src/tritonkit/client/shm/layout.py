@@ -11,14 +11,12 @@ from tritonkit.client.wire.tensors import FIXED
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from numpy.typing import NDArray
-
     from tritonkit.client.wire.signature import ModelSignature
 
 __all__ = ["ITEM_SIZES", "Layout", "Tensor", "lay_out", "output_sizes", "size_class", "sizes_of"]
 
-Tensor: TypeAlias = "tuple[str, NDArray[Any]]"
-"""A datatype and its array, as conformed to the model: object arrays for BYTES."""
+Tensor: TypeAlias = tuple[str, Any]
+"""A datatype and its array, as conformed to the model: object arrays for BYTES, a `DeviceArray` on a GPU."""
 
 _ALIGNMENT = 64
 """A cache line, and enough for every vector instruction: tensors start at multiples of it."""

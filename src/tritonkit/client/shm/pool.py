@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.client.log import logger
 from tritonkit.client.shm.call_regions import CallRegions
-from tritonkit.client.shm.cuda import cuda_maker
+from tritonkit.client.shm.cuda import CudaDevice, CudaMemory
 from tritonkit.client.shm.layout import Tensor, lay_out, size_class, sizes_of
 from tritonkit.client.shm.owner import Owner
 from tritonkit.client.shm.server_regions import OpenRegion, ServerRegions
@@ -39,10 +40,13 @@ class RegionPool:
     def __init__(self, settings: SharedMemory | None = None) -> None:
         self._settings = settings or SharedMemory()
         self._make: Callable[[int], RegionMemory] = SystemMemory
+        self.gpu: CudaDevice | None = None
+        """The GPU whose memory it is, which takes callers' arrays as they lie there."""
         if self._settings.device is None:
             sweep()
         else:
-            self._make = cuda_maker(self._settings.device)
+            self.gpu = CudaDevice(self._settings.device)
+            self._make = partial(CudaMemory, self.gpu, self._settings.device_outputs)
         self._owner = Owner()
         self._pid = os.getpid()
         self._servers: dict[Any, ServerRegions] = {}
@@ -72,7 +76,8 @@ class RegionPool:
                 todo="make the Client after forking",
             )
         sizes = sizes_of(inputs)
-        if sum(sizes.values()) + sum(outputs.values()) < self._settings.smallest:
+        total = sum(sizes.values()) + sum(outputs.values())
+        if total < (1 if self._settings.device_outputs else self._settings.smallest):
             return None
         layout = lay_out(sizes, outputs)
         if size_class(layout.size) > self._settings.limit:
