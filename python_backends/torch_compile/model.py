@@ -21,7 +21,13 @@ from pytorch_engine import Function, load_torch, reason
 from pytorch_gpu import engine_for
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from pytorch_device import Device
+
+PROCESSOR = Path("/proc/cpuinfo")
+X86 = {"avx2": "avx2", "avx512": "avx512f", "avx512_vnni": "avx512_vnni", "amx_tile": "amx_tile"}
+"""Extensions as AOTInductor names them -> as the kernel does."""
 
 
 def open_network(args: dict[str, str]) -> Network:
@@ -43,13 +49,17 @@ def open_network(args: dict[str, str]) -> Network:
     return Network(args["model_name"], engine, inputs, batched)
 
 
-def _load(torch: Any, path: Path, device: Device | None) -> Any:
-    """The package; on a GPU without AOTInductor's locks, which are not allowed while a CUDA graph is captured."""
-    place = {} if device is None else {"run_single_threaded": True, "device_index": device.place.index}
+def _load(torch: Any, path: Path, device: Device | None) -> Callable[..., Any]:
+    """The package's function.
+
+    torch._inductor.aoti_load_package does the same after tens of seconds: to warn of another processor it compiles a
+    C++ program. On a GPU the package runs without its locks, which are not allowed while a CUDA graph is captured.
+    """
+    loader = torch._C._aoti.AOTIModelPackageLoader
+    alone, index = (False, -1) if device is None else (True, device.place.index)
     try:
-        built_for = torch._C._aoti.AOTIModelPackageLoader.load_metadata_from_package(str(path), "model")
-        _check_device(path, built_for["AOTI_DEVICE_KEY"], "cpu" if device is None else "cuda")
-        return torch._inductor.aoti_load_package(str(path), **place)
+        _check_device(path, loader.load_metadata_from_package(str(path), "model"), device)
+        package = loader(str(path), "model", alone, 1, index)
     except ModelError:
         raise
     except torch.OutOfMemoryError as error:
@@ -59,14 +69,42 @@ def _load(torch: Any, path: Path, device: Device | None) -> Any:
             f"PyTorch {torch.__version__} cannot load {path}: {str(error).splitlines()[0]};"
             " wanted the version and a processor like those it was compiled with: build it on this machine"
         ) from error
+    return lambda *tensors: package.boxed_run(list(tensors))
 
 
-def _check_device(path: Path, built_for: str, kind: str) -> None:
+def _check_device(path: Path, notes: Mapping[str, str], device: Device | None) -> None:
+    """Hold the instance's device against the notes that PyTorch puts into a package."""
+    built_for, kind = notes["AOTI_DEVICE_KEY"], "cpu" if device is None else "cuda"
     if built_for != kind:
-        target = "cpu" if built_for == "cpu" else "gpu"
+        target = "CPU" if built_for == "cpu" else "GPU"
         raise ModelError(
             f"{path} was compiled for {built_for}, and the instance runs on {kind}: use instance_group kind"
-            f" KIND_{target.upper()}, or build the package for {kind}"
+            f" KIND_{target}, or build the package for {kind}"
+        )
+    if device is None:
+        _check_processor(path, notes.get("AOTI_CPU_ISA", ""))
+    else:
+        _check_card(path, notes.get("AOTI_COMPUTE_CAPABILITY", ""), device)
+
+
+def _check_card(path: Path, built: str, device: Device) -> None:
+    """Kernels for 8.0 run on 8.6, and neither on 9.0 nor the other way round."""
+    own = device.capability()
+    if built.isdecimal() and not int(built) <= own < int(built) // 10 * 10 + 10:
+        raise ModelError(
+            f"{path} was compiled for compute capability {int(built) / 10}, and {device.place} has {own / 10}:"
+            " build it on a machine with such a GPU"
+        )
+
+
+def _check_processor(path: Path, built: str) -> None:
+    """An instruction that an x86 processor lacks would end the process."""
+    own = PROCESSOR.read_text().split()
+    lacking = [name for name in built.lower().split() if name in X86 and X86[name] not in own]
+    if lacking:
+        raise ModelError(
+            f"{path} was compiled for a processor with {built}, and this one lacks {lacking[0].upper()}: build it on a"
+            " machine with such a processor"
         )
 
 

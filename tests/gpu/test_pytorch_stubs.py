@@ -122,9 +122,9 @@ def test_a_compiled_package_is_captured(tmp_path: Path) -> None:
     batch = ({0: torch.export.Dim("batch", min=1, max=8)},)
     program = torch.export.export(net, (torch.from_numpy(images(3)).to("cuda:0"),), dynamic_shapes=batch)
     torch._inductor.aoti_compile_and_package(program, package_path=str(file))
-    package = torch._inductor.aoti_load_package(str(file), run_single_threaded=True, device_index=0)
+    package = torch._C._aoti.AOTIModelPackageLoader(str(file), "model", True, 1, 0)
     assert package.get_metadata()["AOTI_DEVICE_KEY"] == "cuda"
-    made, log = engine(package)
+    made, log = engine(lambda x: package.boxed_run([x]))
     assert "CUDA graphs on cuda:0" in log[0]
     check_answers(made, net)
 

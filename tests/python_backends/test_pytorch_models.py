@@ -28,7 +28,7 @@ __all__ = ["gpu"]
 
 CPU = {"model_instance_kind": "CPU", "model_instance_device_id": "0"}
 BACKENDS = Path(__file__).parents[2] / "python_backends"
-Open = Callable[..., Any]
+Package = Callable[..., Path]
 
 
 @pytest.fixture
@@ -84,17 +84,16 @@ def script(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def package(tmp_path: Path) -> Callable[[str], Path]:
+def package(tmp_path: Path) -> Package:
     """A compiled package's note of its device, without the code."""
 
-    def write(device: str) -> Path:
+    def write(device: str, capability: str = "90") -> Path:
         file = tmp_path / "1" / "model.pt2"
         file.parent.mkdir()
+        notes = {"AOTI_DEVICE_KEY": device, "AOTI_COMPUTE_CAPABILITY": capability}
         with zipfile.ZipFile(file, "w") as archive:
             archive.writestr("model/archive_format", "pt2")
-            archive.writestr(
-                "model/data/aotinductor/model/m.wrapper_metadata.json", json.dumps({"AOTI_DEVICE_KEY": device})
-            )
+            archive.writestr("model/data/aotinductor/model/m.wrapper_metadata.json", json.dumps(notes))
         return file
 
     return write
@@ -154,29 +153,68 @@ def test_a_file_that_does_not_fit_the_gpu_is_refused(log: list[str], gpu: Gpu, s
     [("cpu", GPU, "cpu, .* on cuda: .* KIND_CPU"), ("cuda", CPU, "cuda, .* on cpu: .* KIND_GPU")],
 )
 def test_a_package_for_another_device_is_refused(
-    log: list[str], gpu: Gpu, package: Callable[[str], Path], built_for: str, instance: dict[str, str], kinds: str
+    log: list[str], gpu: Gpu, package: Package, built_for: str, instance: dict[str, str], kinds: str
 ) -> None:
     """The package itself says what it was compiled for."""
     with pytest.raises(ModelError, match=rf"model\.pt2 was compiled for {kinds}"):
         opened(package(built_for), COMPILED, instance)
 
 
+@pytest.mark.parametrize(
+    ("built", "own", "runs"), [("90", (9, 0), True), ("80", (8, 6), True), ("86", (8, 0), False), ("80", (9, 0), False)]
+)
+def test_a_package_for_another_card_is_refused(
+    log: list[str], gpu: Gpu, package: Package, built: str, own: tuple[int, int], runs: bool
+) -> None:
+    """A GPU of the same generation runs it unless it is older; the file here has no code, which is another error."""
+    gpu.capability = own
+    message = (
+        "Failed to find"
+        if runs
+        else f"compute capability {int(built) / 10}, and cuda:0 has {own[0]}.{own[1]}: build it on"
+    )
+    with pytest.raises(ModelError, match=message):
+        opened(package("cuda", built), COMPILED, GPU)
+
+
+def test_a_package_for_another_processor_is_refused(
+    log: list[str], package: Package, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before an instruction that the processor lacks ends the process."""
+    module = _module(COMPILED)
+    (tmp_path / "cpuinfo").write_text("flags : fpu avx2 avx512f")
+    monkeypatch.setattr(module, "PROCESSOR", tmp_path / "cpuinfo")
+    module._check_processor(tmp_path, "AVX2")
+    module._check_processor(tmp_path, "AVX512")
+    module._check_processor(tmp_path, "INVALID_VEC_ISA")
+    with pytest.raises(
+        ModelError, match="compiled for a processor with AVX512 AVX512_VNNI, and this one lacks AVX512_VNNI"
+    ):
+        module._check_processor(tmp_path, "AVX512 AVX512_VNNI")
+
+
 def test_a_package_is_loaded_for_graphs(
-    log: list[str], gpu: Gpu, package: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+    log: list[str], gpu: Gpu, package: Package, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On the instance's GPU, without the locks that a capture does not allow."""
-    settings: dict[str, Any] = {}
+    settings: list[Any] = []
 
-    def load(path: str, **given: Any) -> Any:
-        settings.update(given)
-        return lambda x: x * 2
+    class Loader:
+        load_metadata_from_package = torch._C._aoti.AOTIModelPackageLoader.load_metadata_from_package
 
-    monkeypatch.setattr(torch._inductor, "aoti_load_package", load)
-    network = opened(package("cuda"), COMPILED, GPU, optimization={"cuda": {"graphs": True}})
+        def __init__(self, *given: Any) -> None:
+            settings.extend(given)
+
+        def boxed_run(self, tensors: list[Any]) -> list[Any]:
+            return [tensors[0] * 2]
+
+    monkeypatch.setattr(torch._C._aoti, "AOTIModelPackageLoader", Loader)
+    file = package("cuda")
+    network = opened(file, COMPILED, GPU, optimization={"cuda": {"graphs": True}})
     (answer,) = network.answer([Request({"x": np.ones((3, 2), np.float32)}, ["y"])])
     assert not isinstance(answer, RequestError)
     assert answer["y"].tolist() == [[2, 2]] * 3
-    assert settings == {"run_single_threaded": True, "device_index": 0}
+    assert settings == [str(file), "model", True, 1, 0]
     assert gpu.replays > 0
 
 

@@ -34,6 +34,7 @@ class Gpu:
     """The machine's GPUs, and what became of them."""
 
     count: int = 1
+    capability: tuple[int, int] = (9, 0)
     failure: Exception | None = None
     """The error of each call from now on, as after a fault in a kernel."""
     full: bool = False
@@ -135,6 +136,7 @@ def install(monkeypatch: pytest.MonkeyPatch, gpu: Gpu) -> None:
     replacements = {
         "is_available": lambda: gpu.count > 0,
         "device_count": lambda: gpu.count,
+        "get_device_capability": lambda place: gpu.capability,
         "set_device": lambda place: gpu.check(),
         "synchronize": lambda place: gpu.check(),
         "empty_cache": gpu.clean,

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 DTYPES = frozenset({"BOOL", "UINT8", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64"})
 SWITCH = {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False}
 NO_TORCH = (
-    "torch is not installed in the server's environment: run tritonkit server install --torch; in a clone,"
-    " .venv-server/bin/pip install -r python_backends/requirements-torch.txt"
+    "torch is not installed in the server's environment: run tritonkit server install --torch (--gpu --torch for a"
+    " GPU); in a clone, .venv-server/bin/pip install -r python_backends/requirements-torch.txt"
 )
 
 

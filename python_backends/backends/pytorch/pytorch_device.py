@@ -43,6 +43,11 @@ class Device:
     place: Any  # torch.device
     stream: Any  # torch.cuda.Stream
 
+    def capability(self) -> int:
+        """The compute capability in tenths: 90 is 9.0."""
+        major, minor = self.torch.cuda.get_device_capability(self.place)
+        return int(10 * major + minor)
+
     def staging(self, shape: Sequence[int], dtype: Any) -> Any:
         """Pinned memory of the host, which PyTorch keeps for the next tensor of this size when it is dropped."""
         return self.torch.empty(tuple(shape), dtype=dtype, pin_memory=True)
