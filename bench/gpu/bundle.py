@@ -15,9 +15,8 @@ from bench.gpu.steps import StepError
 __all__ = ["bundle", "size_of"]
 
 _UNITS = {"kB": 10**3, "KiB": 2**10, "MB": 10**6, "MiB": 2**20, "GB": 10**9, "GiB": 2**30}
-_SKIPPED = ("docs/", "tests/", ".ci/")
-"""Sources that the machine with the GPU does not need, except the tests marked gpu and what they stand on."""
-_TESTS = re.compile(r"tests/(gpu/.*|[\w.]+)|docs/gpu\.md")
+_LEFT_OUT = re.compile(r"docs/(?!gpu\.md)|\.ci/")
+"""Sources that the machine with the GPU does not need; its tests stand on those of other folders."""
 _CUDA = re.compile(r"nvidia_(?!pytriton)")
 _MINUTES = 30.0
 
@@ -83,8 +82,7 @@ def _sources() -> Iterator[tuple[Path, str]]:
     if listing.returncode:
         raise StepError(f"{ROOT} is not a clone, so its sources cannot be listed: {listing.stderr.strip()}")
     for name in sorted(filter(None, listing.stdout.split("\0"))):
-        is_needed = not name.startswith(_SKIPPED) or _TESTS.fullmatch(name)
-        if is_needed and (ROOT / name).is_file():
+        if not _LEFT_OUT.match(name) and (ROOT / name).is_file():
             yield ROOT / name, name
 
 
@@ -98,5 +96,5 @@ def _fetch(place: Place, wheels: Path, pythons: Sequence[str]) -> None:
     for version in pythons:
         words = [sys.executable, "-m", "pip", "download", "--quiet", "--only-binary", ":all:", "--dest", wheels]
         words += ["--python-version", version, "--disable-pip-version-check", "--no-input"]
-        place.run(_MINUTES * 60, *words, "-r", GPU_REQUIREMENTS)
+        place.run(_MINUTES * 60, *words, "-r", GPU_REQUIREMENTS.with_suffix(".lock"))
         place.run(_MINUTES * 60, *words, *client_requirements(builds=False))

@@ -119,6 +119,7 @@ class Place:
         torch = cuda.site_with(cuda.TORCH)
         if torch is not None:
             cuda.lend_torch(torch, self.server)
+            cuda.lend_torch(torch, self.folder / "client")
 
     def _make_client(self, limit: float) -> None:
         self.run(limit, sys.executable, "-m", "venv", self.folder / "client")
@@ -148,6 +149,11 @@ class Place:
             )
         cuda.stand_ins(packages, self.folder / "stand-ins")
         return site
+
+    def imports(self, name: str) -> bool:
+        """Whether the client's Python has a package."""
+        code = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({name!r}) is None)"
+        return subprocess.run([self.client, "-c", code], check=False).returncode == 0
 
     def torch_python(self) -> list[str]:
         """The option that names a Python with PyTorch for CUDA; none where there is none."""

@@ -8,15 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
+__all__ = ["Item", "items", "padded"]
 
-    Item = dict[str, NDArray[Any]]
-
-__all__ = ["items", "padded"]
+Item = dict[str, NDArray[Any]]
+"""Arrays by input name."""
 
 _LENGTHS = (7, 130)
 """Tokens of the shortest and the longest text, as sentences to paragraphs have."""

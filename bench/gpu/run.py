@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
@@ -45,7 +46,8 @@ def steps(place: Place) -> list[Step]:
         place.run(limit, *words)
 
     def tests(limit: float) -> None:
-        place.run(limit, place.client, "-m", "pytest", "-p", "no:cacheprovider", "tests/gpu", TEST_LANE="gpu")
+        words = [place.client, "-m", "pytest", "-p", "no:cacheprovider", "tests/gpu", *without_torch(place)]
+        place.run(limit, *words, TEST_LANE="gpu", TRITONKIT_GPU_REPOSITORY=str(place.repository))
 
     return [
         Step("environment", f"Python environments in {place.folder}", 200, place.environments),
@@ -53,6 +55,16 @@ def steps(place: Place) -> list[Step]:
         Step("serving", "the engine in process and the server in turns", 190, serving, ("environment", "models")),
         Step("tests", "those marked gpu", 90, tests, ("environment",)),
     ]
+
+
+def without_torch(place: Place) -> list[str]:
+    """Options that leave out the tests of PyTorch where the client's Python has none; a line names them."""
+    if place.imports("torch"):
+        return []
+    files = sorted(str(file.relative_to(ROOT)) for file in (ROOT / "tests" / "gpu").glob("test_*.py"))
+    files = [file for file in files if re.search(r"(?m)^import torch$", (ROOT / file).read_text())]
+    print(f"Not tested, because this Python has no PyTorch: {', '.join(files)}", flush=True)
+    return [f"--ignore={file}" for file in files]
 
 
 def add_eager(repository: Path) -> None:
