@@ -30,6 +30,7 @@ from tritonkit.repository.export import Artifact, BuildCache
 from tritonkit.repository.export.samples import Batch, first_items
 from tritonkit.repository.modelspec import Spec, kept_specs, load_readable
 from tritonkit.repository.modelspec.contents import build_python, tries_own_python
+from tritonkit.repository.optimize.gpu_judging import GpuJudge
 from tritonkit.repository.optimize.job import Job
 from tritonkit.repository.optimize.progress import Progress
 from tritonkit.repository.optimize.results import Result, choose, evaluate, wanted_variants
@@ -99,10 +100,11 @@ class _Run:
     force: bool = False
     dry_run: bool = False
     refused: Mapping[str, TritonkitError] = field(default_factory=dict)
+    gpu: GpuJudge | str = ""
 
     def make(self, spec: Spec, jobs: dict[str, Job]) -> tuple[Result, ...]:
         """The served variant and those in `variants`, each made or from the cache; `jobs` is filled by variant."""
-        variants = wanted_variants(spec, self.variants)
+        variants = wanted_variants(spec, self.variants, self.target)
         return evaluate(
             spec,
             variants,
@@ -113,6 +115,7 @@ class _Run:
             dry_run=self.dry_run,
             progress=self.progress,
             jobs=jobs,
+            gpu=self.gpu if isinstance(self.gpu, GpuJudge) else None,
         )
 
     def render(self, spec: Spec, artifact: Artifact, job: Job, cores: int, *, trial: bool) -> list[Rendered]:
@@ -187,6 +190,7 @@ def build_repository(
     keep_going: bool = False,
     prover: Prover | None = None,
     refused: Mapping[str, TritonkitError] = MappingProxyType({}),
+    gpu: GpuJudge | str = "",
 ) -> Repository:
     """Build what changed, hold it to the quality gate, render it, publish it.
 
@@ -203,6 +207,7 @@ def build_repository(
         prover: a function that tries a user's own steps and `python` networks in batches. Without it a note says
             that they were not tried.
         refused: models that are not to be built because an attempt had to be ended, each with its error.
+        gpu: the judge of variants for target gpu, or the reason why they are judged on the CPU.
 
     Raises:
         GateError: the variant to be served is not good enough; the published models stay.
@@ -210,13 +215,15 @@ def build_repository(
     """
     # Resolved now: a model's Python may change the working folder.
     out = (out or default_out(root, target)).resolve()
-    run = _Run(root, target, progress or Progress(), prover, out, tuple(variants), force, dry_run, refused)
+    run = _Run(root, target, progress or Progress(), prover, out, tuple(variants), force, dry_run, refused, gpu)
     made = _Made(keep_going)
     specs = _read_specs(root, tuple(names), target, made)
     with contextlib.nullcontext() if dry_run else _build_lock(root, run.progress):
         _build_all(run, specs, cores or machine_cores(), made)
         keep = None if names or dry_run else kept_specs(root, specs)
         changes, notes = _publish(run, made, keep, after)
+    if isinstance(gpu, str) and gpu and made.served:
+        notes = (f"target {target}: variants were judged on the CPU: {gpu}", *notes)
     return Repository(out, tuple(specs), tuple(made.results), made.served, changes, notes, made.failed)
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tritonkit.errors import RenderError
 from tritonkit.repository.modelspec import Serving
 from tritonkit.repository.render import Target
+from tritonkit.repository.render.gpu_network import GpuNetwork
 from tritonkit.repository.render.resources import Host, plan_instances, plan_optimization, plan_threads
 
 
@@ -325,12 +326,12 @@ def test_nvidia_target_brings_tensorrt_along() -> None:
 @pytest.mark.parametrize(
     ("given", "names", "parameters"),
     [
-        ([], ["cuda"], {"prefer_nhwc": "1"}),
-        ([{"name": "tensorrt"}], ["cuda"], {"prefer_nhwc": "1"}),
+        ([], ["cuda"], {"prefer_nhwc": "1", "use_tf32": "0"}),
+        ([{"name": "tensorrt"}], ["cuda"], {"prefer_nhwc": "1", "use_tf32": "0"}),
         (
-            [{"name": "cuda", "parameters": {"prefer_nhwc": "0", "use_tf32": "0"}}],
+            [{"name": "cuda", "parameters": {"prefer_nhwc": "0", "use_tf32": "1"}}],
             ["cuda"],
-            {"prefer_nhwc": "0", "use_tf32": "0"},
+            {"prefer_nhwc": "0", "use_tf32": "1"},
         ),
     ],
 )
@@ -343,6 +344,13 @@ def test_gpu_target_brings_the_cuda_provider_along(
     optimization = plan_optimization(serving, plan_instances(serving, where), where)
     assert [one.name for one in optimization.gpu_execution_accelerator] == names
     assert optimization.gpu_execution_accelerator[0].parameters == parameters
+
+
+def test_gpu_target_computes_tf32_where_the_variant_is() -> None:
+    """FP32 stays FP32; ONNX Runtime by itself would compute its products in TF32."""
+    serving, where = Serving(), replace(site(target="gpu"), network=GpuNetwork(variant="distilled+onnx-tf32"))
+    (accelerator,) = plan_optimization(serving, plan_instances(serving, where), where).gpu_execution_accelerator
+    assert accelerator.parameters["use_tf32"] == "1"
 
 
 @pytest.mark.parametrize(

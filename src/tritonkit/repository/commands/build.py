@@ -23,6 +23,7 @@ from tritonkit.repository.commands.variants import COLUMNS, build_row, print_var
 if TYPE_CHECKING:
     from tritonkit.cli.progress import Announcing
     from tritonkit.repository.export.samples import Batch
+    from tritonkit.repository.optimize.gpu_judging import GpuJudge
     from tritonkit.repository.pipeline import Repository
     from tritonkit.repository.publish.publish import Rendered
     from tritonkit.repository.render.own_python import Verdicts
@@ -110,6 +111,7 @@ def command(
             keep_going=True,
             prover=_prove,
             refused=watch.refused,
+            gpu=_judge(folder) if options.target is TargetChoice.gpu else "",
         )
     if as_json or repository.results:
         _print_built(repository, options.dry_run, as_json)
@@ -138,6 +140,28 @@ def _prove(root: Path, models: Sequence[Rendered], names: Sequence[str], items: 
     from tritonkit.perf.diagnose import prove_own_python
 
     return prove_own_python(root, models, names, items)
+
+
+def _judge(root: Path) -> GpuJudge | str:
+    """The judge of variants for a GPU, or the reason why they are judged on the CPU."""
+    from tritonkit.errors import ServerNotFound
+    from tritonkit.repository.optimize.gpu import CudaEnvironment, described_gpu
+    from tritonkit.repository.optimize.gpu_judging import GpuJudge
+    from tritonkit.serve.core.cuda import cuda_libraries, why_no_provider
+    from tritonkit.serve.install import find_server
+
+    gpu = described_gpu()
+    if gpu is None:
+        return "the CUDA driver shows no GPU on this machine"
+    try:
+        python = find_server(root).python_bin
+    except ServerNotFound as error:
+        return error.found
+    if python is None:
+        return "tritonserver on PATH is not tritonkit's own"
+    if reason := why_no_provider(python.parent):
+        return f"{reason} (tritonkit server install --gpu)"
+    return GpuJudge(CudaEnvironment(python / "python", tuple(map(str, cuda_libraries(python.parent))), gpu))
 
 
 def _raise_failed(repository: Repository) -> None:

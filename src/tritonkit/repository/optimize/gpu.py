@@ -3,11 +3,42 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
-__all__ = ["find_gpu"]
+__all__ = ["CudaEnvironment", "described_gpu", "find_gpu"]
 
 _NAME_BYTES = 256
+_DRIVER = Path("/sys/module/nvidia/version")
+
+
+@dataclass(frozen=True)
+class CudaEnvironment:
+    """The server environment whose ONNX Runtime has the CUDA provider, and the GPU that it runs on.
+
+    Args:
+        python: its interpreter.
+        libraries: CUDA's libraries, to be opened in this order before ONNX Runtime.
+        gpu: the GPU's name and the driver's version.
+    """
+
+    python: Path
+    libraries: tuple[str, ...]
+    gpu: str
+
+
+def described_gpu() -> str | None:
+    """The first GPU's name with the driver's version; None without a GPU."""
+    gpu = find_gpu()
+    return f"{gpu}, driver {_driver_version()}" if gpu else None
+
+
+def _driver_version() -> str:
+    try:
+        return _DRIVER.read_text().strip()
+    except OSError:
+        return "unknown"
 
 
 @cache

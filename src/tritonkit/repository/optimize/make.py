@@ -46,7 +46,14 @@ from tritonkit.watched import step, unbounded
 
 __all__ = ["BuildPlan", "build", "job_of", "plan"]
 
-_RESERVED = ("artifact.json", "loaded.json", "manifest.json", "timing.json")
+_RESERVED = (
+    "artifact.json",
+    "judged-gpu.json",
+    "loaded.json",
+    "manifest.json",
+    "timing.json",
+    "timing-gpu.json",
+)
 _EXTRAS = {
     "build": (),
     "llm": ("nncf", "openvino", "openvino-genai", "tokenizers", "transformers"),
@@ -201,6 +208,8 @@ def _make(form: Form, what: BuildPlan, job: Job, folder: Path) -> _Made:
     made = _Made(signature, notes, independence=job.independence)
     if form.runtime is not None:
         made = _measure(made, what, job, folder, partial(RUNTIMES[form.runtime], folder, job.threads))
+    elif form.runs_on_cuda:
+        made = replace(made, start=job.base.start)
     one = replace(made.signature, batched=False, single=True)
     return replace(made, signature=one) if job.one_by_one else made
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,10 +11,12 @@ from tritonkit.repository.export.artifact import Artifact
 from tritonkit.repository.export.cache import BuildCache
 from tritonkit.repository.modelspec import Spec
 from tritonkit.repository.optimize.gate import GateOutcome, judge, refuse
+from tritonkit.repository.optimize.gpu_judging import GpuJudge
 from tritonkit.repository.optimize.job import Job
 from tritonkit.repository.optimize.make import BuildPlan, build, job_of, plan
 from tritonkit.repository.optimize.progress import Progress
-from tritonkit.repository.optimize.runtimes import RUNTIMES, Runner
+from tritonkit.repository.optimize.runner import Runs
+from tritonkit.repository.optimize.runtimes import RUNTIMES
 from tritonkit.repository.optimize.timing import Timed, VariantTiming, find_timing, time_together
 from tritonkit.repository.optimize.variants import (
     AUTO,
@@ -24,6 +26,7 @@ from tritonkit.repository.optimize.variants import (
     PLAINS,
     PYTHON,
     Variant,
+    servable,
     served_name,
     variant_names,
     variant_of,
@@ -82,16 +85,17 @@ class Result:
         return facts
 
 
-def wanted_variants(spec: Spec, requested: Sequence[str]) -> tuple[Variant, ...]:
+def wanted_variants(spec: Spec, requested: Sequence[str], target: str = "cpu") -> tuple[Variant, ...]:
     """The variants to build for a spec: the requested ones (`all`, `spec` or names), the one it serves, and onnx-fp32
-    if others are compared with it."""
+    if others are compared with it. `all` leaves out forms that the target cannot serve."""
     if spec.model.network.python:
         return (variant_of(spec),)
     of_spec, quality = spec.model.optimize.variants, spec.model.quality
     if spec.model.network.llm:
         plain, every, auto, compared = LLM_PLAIN, list(LLM_FORMS), False, False
     else:
-        plain, every, auto = PLAIN, [*variant_names(), *of_spec], spec.model.serving.variant == AUTO
+        plain, auto = PLAIN, spec.model.serving.variant == AUTO
+        every = [*(name for name in variant_names() if servable(name, target)), *of_spec]
         compared = auto or quality.max_size_ratio is not None or quality.max_latency_ratio is not None
     names = [plain] if requested or compared else []
     for name in requested:
@@ -111,6 +115,7 @@ def evaluate(
     dry_run: bool = False,
     progress: Progress | None = None,
     jobs: dict[str, Job] | None = None,
+    gpu: GpuJudge | None = None,
 ) -> tuple[Result, ...]:
     """Make and measure each variant; one that cannot be made is a result with its problem.
 
@@ -120,6 +125,7 @@ def evaluate(
         force: whether to make cached variants again.
         timed: whether to measure speed too.
         jobs: a mapping that receives each variant's job, by the variant's name. Variants of one network share a job.
+        gpu: the judge of target gpu, where there is a GPU: the variants that it takes are judged and timed there.
     """
     progress = progress or Progress()
     jobs = {} if jobs is None else jobs
@@ -137,11 +143,11 @@ def evaluate(
         if network not in networks:
             networks[network] = job_of(spec, cache, what.variant, threads=threads, fresh=force, say=progress.say)
         jobs[what.variant.name] = networks[network]
-        result = _made(what, cache, networks[network], _base(results), progress)
+        result = _made(what, cache, networks[network], _base(results), progress, gpu)
         progress.done(result)
         results.append(result)
     if timed and not dry_run:
-        results = _timed(spec, plans, results, jobs, progress)
+        results = _timed(spec, plans, results, jobs, progress, gpu)
         progress.timed(results)
     return tuple(results)
 
@@ -171,7 +177,9 @@ def _base(results: Sequence[Result]) -> Result | None:
     return results[0] if plain else None
 
 
-def _made(what: BuildPlan, cache: BuildCache, job: Job, base: Result | None, progress: Progress) -> Result:
+def _made(
+    what: BuildPlan, cache: BuildCache, job: Job, base: Result | None, progress: Progress, gpu: GpuJudge | None
+) -> Result:
     """A variant with its quality, not yet with its speed."""
     spec, cached = what.spec, what.cached is not None
     try:
@@ -179,6 +187,8 @@ def _made(what: BuildPlan, cache: BuildCache, job: Job, base: Result | None, pro
             progress.runs(what)
             progress.start(what)
         artifact = build(what, cache, job)
+        if gpu is not None and gpu.takes(what, artifact):
+            artifact = gpu.judged(what, artifact, job, lambda: progress.runs(what))
     except TritonkitError as problem:
         return Result(spec.name, what.variant.name, cached, problem=problem)
     return judged(spec, what.variant, artifact, None, base, cached)
@@ -190,21 +200,28 @@ def judged(
     """The result of a variant that was made, judged by the gate; `base` is the result of onnx-fp32, if there is one."""
     fp32, fp32_timing = (base.artifact, base.timing) if base else (None, None)
     outcome = judge(spec, artifact, fp32, timing, fp32_timing)
-    return Result(spec.name, variant.name, cached, artifact, timing, outcome, runtime=variant.runtime)
+    on_gpu_alone = variant.form is not None and variant.form.runs_on_cuda and artifact.quality is not None
+    runtime = "onnxruntime" if on_gpu_alone else variant.runtime
+    return Result(spec.name, variant.name, cached, artifact, timing, outcome, runtime=runtime)
 
 
 def _timed(
-    spec: Spec, plans: Sequence[BuildPlan], results: Sequence[Result], jobs: Mapping[str, Job], progress: Progress
+    spec: Spec,
+    plans: Sequence[BuildPlan],
+    results: Sequence[Result],
+    jobs: Mapping[str, Job],
+    progress: Progress,
+    gpu: GpuJudge | None,
 ) -> list[Result]:
     """The same results with their speed, judged again; a variant that does not run on this machine has none."""
     pairs = list(zip(plans, results, strict=True))
-    able = {r.variant: (p, r.artifact) for p, r in pairs if r.artifact is not None and p.variant.runtime}
-    times = _known_times([a for _, a in able.values()], jobs)
+    able = {r.variant: a for p, r in pairs if r.artifact is not None and (a := _able(p, r.artifact, gpu))}
+    times = _known_times(able, jobs)
     if times is None:
-        for what, _ in able.values():
-            progress.runs(what)  # for its samples
+        for ready in able.values():
+            progress.runs(ready.what)  # for its samples
         progress.timing(spec.name, len(able))
-        opened = {name: Timed(jobs[name], a.folder, _opener(p, a, jobs[name].threads)) for name, (p, a) in able.items()}
+        opened = {name: ready.timed(jobs[name]) for name, ready in able.items()}
         times = time_together(opened, progress.say)
     timed: list[Result] = []
     for what, result in pairs:
@@ -219,21 +236,46 @@ def _timed(
 
 
 def _known_times(
-    artifacts: Sequence[Artifact], jobs: Mapping[str, Job]
+    able: Mapping[str, _Able], jobs: Mapping[str, Job]
 ) -> dict[str, VariantTiming | TritonkitError] | None:
     """Earlier times, if all were measured in one run, because only times of one run can be compared."""
     threads = next((job.threads for job in jobs.values()), 1)
-    timings = {artifact.variant: find_timing(artifact, threads) for artifact in artifacts}
+    timings = {name: find_timing(ready.artifact, threads, ready.gpu_name) for name, ready in able.items()}
     usable = {name: time for name, time in timings.items() if time is not None}
     together = len({time.run for time in usable.values()}) <= 1
     return dict(usable) if len(usable) == len(timings) and together else None
 
 
-def _opener(what: BuildPlan, artifact: Artifact, threads: int) -> Callable[[], Runner]:
-    runtime = what.variant.runtime
-    assert runtime is not None  # noqa: S101  the caller has looked
-    where = f"{what.spec.file} variant {what.variant}"
-    return lambda: RUNTIMES[runtime](artifact.folder, threads, where)
+@dataclass(frozen=True)
+class _Able:
+    """A variant that runs on this machine: on the GPU if there is a judge, else in this process."""
+
+    what: BuildPlan
+    artifact: Artifact
+    gpu: GpuJudge | None
+
+    @property
+    def gpu_name(self) -> str:
+        """The GPU that it runs on; empty for the CPU."""
+        return self.gpu.environment.gpu if self.gpu else ""
+
+    def timed(self, job: Job) -> Timed:
+        """The variant as something to be measured."""
+        return Timed(job, self.artifact.folder, lambda: self._open(job.threads), self.gpu_name)
+
+    def _open(self, threads: int) -> Runs:
+        if self.gpu is not None:
+            return self.gpu.open(self.what, self.artifact)
+        runtime = self.what.variant.runtime
+        assert runtime is not None  # noqa: S101  `_able` has looked
+        return RUNTIMES[runtime](self.artifact.folder, threads, f"{self.what.spec.file} variant {self.what.variant}")
+
+
+def _able(what: BuildPlan, artifact: Artifact, gpu: GpuJudge | None) -> _Able | None:
+    """The variant, if it runs on this machine."""
+    if gpu is not None and gpu.takes(what, artifact):
+        return _Able(what, artifact, gpu)
+    return _Able(what, artifact, None) if what.variant.runtime else None
 
 
 def _fastest(spec: Spec, results: Sequence[Result]) -> Artifact:

@@ -8,7 +8,7 @@ import time
 import uuid
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from tritonkit.errors import TritonkitError
 from tritonkit.repository.export.artifact import seal, unseal
@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 
     from tritonkit.repository.export.artifact import Artifact
     from tritonkit.repository.optimize.job import Job
-    from tritonkit.repository.optimize.runner import Runner
+    from tritonkit.repository.optimize.runner import Runs
 
 __all__ = ["Timed", "VariantTiming", "batch_of", "find_timing", "time_together"]
 
-RECORD = "timing.json"
+RECORD, GPU_RECORD = "timing.json", "timing-gpu.json"
 _SIZES = (1, 2, 4, 8, 16, 32)
+_GPU_SIZES = (*_SIZES, 64)
 _WARM_RUNS = 2
 ROUNDS = 3
 _LEAST_RUNS, _MOST_RUNS = 2, 70
@@ -37,6 +38,7 @@ class VariantTiming:
 
     Args:
         run: the measurement's name; only variants of the same run can be compared.
+        gpu: the GPU that it was measured on; empty for the CPU.
     """
 
     threads: int
@@ -44,6 +46,7 @@ class VariantTiming:
     best_batch: int
     best_batch_ms: float
     run: str
+    gpu: str = ""
 
     @property
     def per_s(self) -> float:
@@ -59,20 +62,35 @@ class Timed:
         job: the job that made it, which also has the input.
         folder: the folder of its files and its recorded figures.
         open_runner: a function that loads it.
+        gpu: the GPU that it runs on; empty for the CPU.
     """
 
     job: Job
     folder: Path
-    open_runner: Callable[[], Runner]
+    open_runner: Callable[[], Runs]
+    gpu: str = ""
 
 
-def find_timing(artifact: Artifact, threads: int) -> VariantTiming | None:
-    """Earlier figures for the same number of threads, from a file next to the artifact's record."""
+@runtime_checkable
+class TimesItself(Protocol):
+    """A network in another process, which measures its own runs: passing a batch there takes time too."""
+
+    def times_ms(self, batch: Batch, **limits: float) -> list[float]:
+        """Milliseconds of runs: `warm` uncounted ones, then `least` to `most` for about `seconds`."""
+        ...
+
+
+def find_timing(artifact: Artifact, threads: int, gpu: str = "") -> VariantTiming | None:
+    """Earlier figures for the same number of threads and the same GPU, from a file next to the artifact's record."""
     try:
-        timing = VariantTiming(**unseal((artifact.folder / RECORD).read_text()))
+        timing = VariantTiming(**unseal((artifact.folder / _record(gpu)).read_text()))
     except (OSError, ValueError, TypeError, RecursionError):
         return None
-    return timing if timing.threads == threads else None
+    return timing if (timing.threads, timing.gpu) == (threads, gpu) else None
+
+
+def _record(gpu: str) -> str:
+    return GPU_RECORD if gpu else RECORD
 
 
 def time_together(
@@ -102,7 +120,7 @@ def time_together(
     for name, timing in timings.items():
         # On a full disk the figures are measured again next time; `find_timing` ignores an incomplete record.
         with contextlib.suppress(OSError):
-            (variants[name].folder / RECORD).write_text(seal(asdict(timing)))
+            (variants[name].folder / _record(timing.gpu)).write_text(seal(asdict(timing)))
     return {**timings, **failed}
 
 
@@ -111,7 +129,8 @@ def _measure(timed: Timed, times: dict[int, list[float]]) -> None:
     job = timed.job
     largest = job.spec.model.serving.max_batch_size
     together = job.batched and not job.one_by_one
-    sizes = [s for s in _SIZES if s <= (largest or 8)] if together else [1]
+    tried = _GPU_SIZES if timed.gpu else _SIZES
+    sizes = [s for s in tried if s <= (largest or 8)] if together else [1]
     runner = timed.open_runner()
     for size in sizes:
         batch = batch_of(job.samples, size) if job.batched else job.samples[0]
@@ -121,7 +140,7 @@ def _measure(timed: Timed, times: dict[int, list[float]]) -> None:
 def _timing(timed: Timed, times: Mapping[int, list[float]], run: str) -> VariantTiming:
     medians = {size: statistics.median(values) for size, values in times.items()}
     best = min(medians, key=lambda size: medians[size] / size)
-    return VariantTiming(timed.job.threads, medians[1], best, medians[best], run)
+    return VariantTiming(timed.job.threads, medians[1], best, medians[best], run, timed.gpu)
 
 
 def batch_of(samples: list[Batch], size: int) -> Batch:
@@ -133,7 +152,9 @@ def batch_of(samples: list[Batch], size: int) -> Batch:
     return {name: np.concatenate([array] * repeats)[:size].copy() for name, array in first.items()}
 
 
-def _times_ms(runner: Runner, batch: Batch) -> list[float]:
+def _times_ms(runner: Runs, batch: Batch) -> list[float]:
+    if isinstance(runner, TimesItself):
+        return runner.times_ms(batch, warm=_WARM_RUNS, least=_LEAST_RUNS, most=_MOST_RUNS, seconds=_SIZE_S)
     for _ in range(_WARM_RUNS):
         runner.run(batch)
     times: list[float] = []

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from tritonkit.datatypes import DATATYPES, NUMPY_DTYPES
 from tritonkit.repository.export.artifact import Artifact, TensorInfo
-from tritonkit.repository.export.onnx_file import graphs, parse
 from tritonkit.repository.export.work import count_work
 from tritonkit.repository.modelspec import Spec
+from tritonkit.repository.optimize.cuda_options import has_convolutions
 from tritonkit.repository.optimize.start import warm_sizes
 
 __all__ = ["TINY_WORK", "GpuNetwork", "read_network"]
@@ -37,6 +37,7 @@ class GpuNetwork:
         work: products for one item; None where the network is plainly not tiny, or unknown.
         weight_bytes: size of its files.
         item_bytes: size of the inputs and outputs of one item; 0 where a size is free.
+        variant: the name of its variant.
     """
 
     free: str = ""
@@ -45,6 +46,7 @@ class GpuNetwork:
     work: int | None = None
     weight_bytes: int = 0
     item_bytes: int = 0
+    variant: str = ""
 
     @property
     def is_tiny(self) -> bool:
@@ -61,15 +63,15 @@ def read_network(spec: Spec, artifact: Artifact) -> GpuNetwork:
     item_bytes = 0 if free or texts else sum(map(_bytes, tensors))
     file = artifact.folder / _FILE
     if not file.is_file() or not file.stat().st_size:
-        return GpuNetwork(free, texts=texts, item_bytes=item_bytes)
-    operators = {node.op_type for graph in graphs(parse(file)) for node in graph.node}
+        return GpuNetwork(free, texts=texts, item_bytes=item_bytes, variant=artifact.variant)
     return GpuNetwork(
         free,
-        convolutions=any("Conv" in name for name in operators),
+        convolutions=has_convolutions(file),
         texts=texts,
         work=None if texts else _work(spec, artifact, file),
         weight_bytes=artifact.size_bytes,
         item_bytes=item_bytes,
+        variant=artifact.variant,
     )
 
 

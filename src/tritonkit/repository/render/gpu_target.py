@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tritonkit.errors import RenderError
@@ -16,8 +16,6 @@ __all__ = ["NO_FILLING", "Filling", "accelerators", "check_backend", "cuda_setti
 _TENSORRT = {"precision_mode": "FP32", "max_workspace_size_bytes": "1073741824"}
 """Defaults of the TensorRT accelerator, written out so that a reader sees them (README of
 triton-inference-server/onnxruntime_backend)."""
-_NHWC = {"prefer_nhwc": "1"}
-"""The layout of tensors in which a GPU's tensor cores compute convolutions."""
 _COUNTS = {"onnxruntime": 2, "pytorch": 2}
 """Instances of a network on each GPU: while one runs, the other's tensors are copied."""
 _REPLANNED = "a convolution is planned again, for about 0.25 s, whenever the shape of its input changes"
@@ -57,21 +55,22 @@ def check_backend(backend: str, target: Target, where: str) -> None:
         )
 
 
-def accelerators(given: Sequence[Accelerator], target: Target, *, convolutions: bool) -> tuple[Accelerator, ...]:
+def accelerators(given: Sequence[Accelerator], target: Target, options: Mapping[str, str]) -> tuple[Accelerator, ...]:
     """The accelerators of ONNX Runtime on a GPU: TensorRT in NVIDIA's image, the CUDA provider in tritonkit's server.
 
-    TensorRT's settings in a spec are for the target nvidia, so the target gpu leaves them out.
+    TensorRT's settings in a spec are for the target nvidia, so the target gpu leaves them out. `options` are the CUDA
+    provider's, unless the spec gives others.
     """
     if target == "nvidia":
         return tuple(_with(one, "tensorrt", _TENSORRT) for one in given or (Accelerator(name="tensorrt"),))
     own = [one for one in given if one.name != "tensorrt"] or [Accelerator(name="cuda")]
-    return tuple(_with(one, "cuda", _NHWC if convolutions else {}) for one in own)
+    return tuple(_with(one, "cuda", options) for one in own)
 
 
-def _with(accelerator: Accelerator, name: str, defaults: dict[str, str]) -> Accelerator:
+def _with(accelerator: Accelerator, name: str, defaults: Mapping[str, str]) -> Accelerator:
     if accelerator.name != name:
         return accelerator
-    return Accelerator(name=name, parameters=defaults | accelerator.parameters)
+    return Accelerator(name=name, parameters={**defaults, **accelerator.parameters})
 
 
 def plan_filling(serving: Serving, network: GpuNetwork, artifact: Artifact, max_batch_size: int, where: str) -> Filling:

@@ -8,6 +8,7 @@ from typing import Literal
 from tritonkit.errors import RenderError
 from tritonkit.repository.modelspec.engines import EngineName
 from tritonkit.repository.modelspec.serving import Instances, Optimization, Serving
+from tritonkit.repository.optimize.cuda_options import default_options
 from tritonkit.repository.optimize.variants.tensorrt_profiles import opt_batches
 from tritonkit.repository.render.engines import KINDS
 from tritonkit.repository.render.gpu_network import GpuNetwork
@@ -132,8 +133,8 @@ def plan_optimization(
         return optimization.model_copy(update={"gpu_execution_accelerator": (), "cuda": None})
     on_gpu = optimization.gpu_execution_accelerator
     if host.backend == "onnxruntime" and host.target != "cpu":
-        convolutions = host.network is None or host.network.convolutions
-        on_gpu = accelerators(on_gpu, host.target, convolutions=convolutions)
+        network = host.network or GpuNetwork()
+        on_gpu = accelerators(on_gpu, host.target, default_options(network.variant, network.convolutions))
     on_cpu = () if kinds == {"gpu"} else optimization.cpu_execution_accelerator
     return optimization.model_copy(
         update={

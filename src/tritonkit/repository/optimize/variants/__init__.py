@@ -28,6 +28,7 @@ from tritonkit.repository.optimize.variants import (
     onnx_fuse,
     onnx_int8,
     onnx_int8_qat,
+    onnx_tf32,
     openvino_ir,
     tensorrt_library,
     tensorrt_plan,
@@ -44,12 +45,14 @@ __all__ = [
     "PLAIN",
     "PLAINS",
     "PYTHON",
+    "TARGETS",
     "TRANSFORMS",
     "Form",
     "Transform",
     "Variant",
     "for_target",
     "parse",
+    "servable",
     "served_name",
     "variant_names",
     "variant_of",
@@ -59,6 +62,8 @@ AUTO = "auto"
 """Value of `serving.variant` that takes the fastest variant that passes the gate."""
 PLAIN = "onnx-fp32"
 """The form that all others are made from and compared with."""
+TARGETS = ("cpu", "gpu", "nvidia")
+"""The targets of a build: a server on CPUs, tritonkit's own server on a GPU, NVIDIA's image."""
 PYTHON = "python"
 """The only variant of a spec with `network.python`: its model.py."""
 
@@ -79,6 +84,13 @@ class Form:
     """Whether it rounds FP32 numbers to a smaller format, so that the network must have FP32 numbers."""
     by_cpu: bool = False
     """Whether it depends on the kind of CPU it is made on."""
+    targets: tuple[str, ...] = TARGETS
+    """The targets of a build that can serve it."""
+
+    @property
+    def runs_on_cuda(self) -> bool:
+        """Whether it is an ONNX file, which target gpu serves by ONNX Runtime's CUDA provider."""
+        return self.runtime == "onnxruntime" or self.targets == ("gpu",)
 
 
 @dataclass(frozen=True)
@@ -94,6 +106,7 @@ _PLANS = "tensorrt" if tensorrt_library.serves_here() else None
 FORMS: dict[str, Form] = {
     "onnx-fp32": Form(onnx_fp32.make, "onnxruntime", lossless=True),
     "onnx-fp32-fused": Form(onnx_fuse.make, "onnxruntime", lossless=True),
+    "onnx-tf32": Form(onnx_tf32.make, None, targets=("gpu",)),
     "onnx-fp16": Form(onnx_fp16.make, "onnxruntime", narrows=True),
     "onnx-bf16": Form(onnx_bf16.make, "onnxruntime", narrows=True),
     "onnx-int8-dynamic": Form(onnx_int8.make_dynamic, "onnxruntime", narrows=True, by_cpu=True),
@@ -104,9 +117,9 @@ FORMS: dict[str, Form] = {
     "openvino-int8": Form(openvino_ir.make_int8, "openvino", extra="optimize", narrows=True),
     "torchscript": Form(torch_export.make_torchscript, "torch", lossless=True),
     "torch-compile": Form(torch_export.make_compiled, "torch", lossless=True),
-    "tensorrt-fp32": Form(tensorrt_plan.make_fp32, _PLANS, extra="tensorrt"),
-    "tensorrt-fp16": Form(tensorrt_plan.make_fp16, _PLANS, extra="tensorrt"),
-    "tensorrt-int8": Form(tensorrt_plan.make_int8, _PLANS, extra="tensorrt", narrows=True),
+    "tensorrt-fp32": Form(tensorrt_plan.make_fp32, _PLANS, extra="tensorrt", targets=("cpu", "nvidia")),
+    "tensorrt-fp16": Form(tensorrt_plan.make_fp16, _PLANS, extra="tensorrt", targets=("cpu", "nvidia")),
+    "tensorrt-int8": Form(tensorrt_plan.make_int8, _PLANS, extra="tensorrt", narrows=True, targets=("cpu", "nvidia")),
     "tflite": Form(tflite.make_fp32, "litert", extra="tflite", lossless=True),
     "tflite-int8": Form(tflite.make_int8, "litert", extra="tflite", narrows=True),
 }
@@ -197,12 +210,36 @@ def _parse_language(name: str, where: str) -> Variant:
 
 
 def for_target(spec: Spec, target: str) -> Spec:
-    """The spec as a target serves it: an engine serves a language model on GPUs, whatever its form on a CPU."""
+    """The spec as a target serves it: an engine serves a language model on GPUs, whatever its form on a CPU.
+
+    SpecError if the target cannot serve the variant that the spec names.
+    """
     model = spec.model
+    if not model.network.llm:
+        _hold_to_target(spec, target)
     if target == "cpu" or not model.network.llm:
         return spec
     serving = model.serving.model_copy(update={"variant": model.serving.generation.gpu.name})
     return replace(spec, model=model.model_copy(update={"serving": serving}))
+
+
+def servable(name: str, target: str) -> bool:
+    """Whether a target can serve a form, or the form that a transform takes by itself."""
+    return target in FORMS.get(name, FORMS[PLAIN]).targets
+
+
+def _hold_to_target(spec: Spec, target: str) -> None:
+    name = served_name(spec)
+    variant = None if name in (AUTO, PYTHON) else variant_of(spec)
+    if variant is None or variant.form is None or target in variant.form.targets:
+        return
+    able = [form for form in FORMS if servable(form, target)]
+    raise SpecError(
+        f"{spec.file} serving.variant",
+        found=f"{variant}, which --target {target} cannot serve",
+        wanted=f"one of {', '.join(able)}",
+        todo=f"choose another variant, or build with --target {variant.form.targets[-1]}",
+    )
 
 
 def parse(name: str, where: str) -> Variant:

@@ -1,0 +1,129 @@
+"""Judge variants for target gpu on the GPU itself, by the library and the options that will serve them.
+
+The files are those of target cpu: they are made, and compared with the reference, on the CPU first. The figures of the
+GPU lie next to them, in a record that counts for one GPU, driver and version of ONNX Runtime.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tritonkit.datatypes import NUMPY_DTYPES
+from tritonkit.repository.export.artifact import Artifact, Independence, seal, unseal
+from tritonkit.repository.export.batching import hold_to_demand, hold_to_padding
+from tritonkit.repository.export.coupling import judge_neighbors
+from tritonkit.repository.export.number_format import is_quantized
+from tritonkit.repository.export.padded import judge_padded, padding_of
+from tritonkit.repository.optimize.cuda_options import cuda_options, takes_graphs
+from tritonkit.repository.optimize.fingerprint import digest
+from tritonkit.repository.optimize.gpu import CudaEnvironment
+from tritonkit.repository.optimize.job import Job
+from tritonkit.repository.optimize.make import BuildPlan
+from tritonkit.repository.optimize.quality import measure
+from tritonkit.repository.optimize.runtimes import onnxruntime_cuda
+from tritonkit.repository.optimize.variants.onnx_fp32 import FILE
+
+__all__ = ["GpuJudge"]
+
+RECORD = "judged-gpu.json"
+
+
+@dataclass(frozen=True)
+class GpuJudge:
+    """Measures ONNX variants on the GPU of an environment."""
+
+    environment: CudaEnvironment
+
+    def takes(self, what: BuildPlan, artifact: Artifact | None) -> bool:
+        """Whether it can run a variant: an ONNX file whose tensors hold numbers that numpy has."""
+        form = what.variant.form
+        if form is None or not form.runs_on_cuda or artifact is None:
+            return False
+        signature = artifact.signature
+        return all(tensor.dtype in NUMPY_DTYPES for tensor in (*signature.inputs, *signature.outputs))
+
+    def open(self, what: BuildPlan, artifact: Artifact) -> onnxruntime_cuda.CudaRunner:
+        """The variant on the GPU, with the options that will serve it."""
+        options = cuda_options(what.spec, artifact)
+        where = f"{what.spec.file} variant {what.variant}"
+        graphs = takes_graphs(artifact.signature)
+        return onnxruntime_cuda.CudaRunner(self.environment, artifact.folder / FILE, options, where, graphs=graphs)
+
+    def judged(self, what: BuildPlan, artifact: Artifact, job: Job, before: Callable[[], object]) -> Artifact:
+        """The artifact with its figures on the GPU, measured or as an earlier build recorded them.
+
+        `before` is called before samples are read, which runs Python of the model's folder. BuildError if the network
+        does not run there, or its outputs do not match the reference's.
+        """
+        record = artifact.folder / RECORD
+        key = self._key(what, artifact)
+        kept = _kept(record, key)
+        if kept is not None:
+            return Artifact.from_json(kept, artifact.folder)
+        before()
+        with contextlib.redirect_stdout(sys.stderr):
+            job.say(f"judging {what.variant} on the GPU")
+            judged = self._measured(what, artifact, job)
+        with contextlib.suppress(OSError):  # measured again next time
+            record.write_text(seal({"key": key, "artifact": judged.to_json()}))
+        return judged
+
+    def _key(self, what: BuildPlan, artifact: Artifact) -> dict[str, Any]:
+        """Facts on which the figures depend, in addition to the artifact's own hash."""
+        return {
+            "gpu": self.environment.gpu,
+            "onnxruntime": _installed_version(self.environment.python),
+            "options": cuda_options(what.spec, artifact),
+            "code": digest(Path(onnxruntime_cuda.__file__)),
+        }
+
+    def _measured(self, what: BuildPlan, artifact: Artifact, job: Job) -> Artifact:
+        form, runner = what.variant.form, self.open(what, artifact)
+        assert form is not None  # noqa: S101  `takes` has looked
+        options = cuda_options(what.spec, artifact)
+        independence = _independence(what, artifact, job, runner)
+        exact = form.lossless and options["use_tf32"] == "0" and not job.transformed
+        file = artifact.folder / FILE
+        lossless = exact and not is_quantized(job.number_format)
+        quality = measure(job, runner, lossless=lossless, file=file)
+        shown = ", ".join(f"{name} {value}" for name, value in options.items())
+        note = f"judged on {self.environment.gpu}, ONNX Runtime {runner.version}: {shown}"
+        return replace(artifact, quality=quality, independence=independence, notes=(*artifact.notes, note))
+
+
+def _independence(
+    what: BuildPlan, artifact: Artifact, job: Job, runner: onnxruntime_cuda.CudaRunner
+) -> Independence | None:
+    """The verdict on a batch's items, tried again by the GPU's kernels, which round in other places."""
+    verdict = artifact.independence
+    if verdict is None or verdict.state != "proven" or not job.batched or job.one_by_one:
+        return verdict
+    again = judge_neighbors(what.spec, runner.run, job.samples)
+    hold_to_demand(what.spec, again, f"variant {what.variant} on the GPU")
+    padding = padding_of(what.spec, artifact.signature)
+    if again.holds and padding is not None:
+        padded = judge_padded(what.spec, runner.run, job.samples, padding)
+        hold_to_padding(what.spec, padded, f"variant {what.variant} on the GPU")
+    return replace(again, seen=f"{verdict.seen}; on the GPU: {again.seen}") if again.holds else again
+
+
+def _installed_version(python: Path) -> str:
+    """The version of onnxruntime-gpu in an environment, from its folder of metadata."""
+    folders = python.parents[1].glob("lib/python3.*/site-packages/onnxruntime_gpu-*.dist-info")
+    return next((folder.name.split("-")[1] for folder in folders), "unknown")
+
+
+def _kept(record: Path, key: dict[str, Any]) -> str | None:
+    """The artifact's text in a record with this key."""
+    try:
+        facts = unseal(record.read_text())
+    except (OSError, ValueError, RecursionError):
+        return None
+    text: str | None = facts.get("artifact")
+    return text if facts.get("key") == json.loads(json.dumps(key)) else None

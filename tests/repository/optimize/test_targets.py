@@ -1,0 +1,83 @@
+"""The targets of a build that can serve a variant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tests.conftest import WriteModel
+from tests.repository.optimize.small_specs import RELU, onnx_file
+from tritonkit.errors import SpecError
+from tritonkit.repository.commands import build
+from tritonkit.repository.modelspec import Spec
+from tritonkit.repository.optimize import gpu
+from tritonkit.repository.optimize.results import wanted_variants
+from tritonkit.repository.optimize.variants import FORMS, TARGETS, for_target, servable
+from tritonkit.repository.pipeline import build_repository
+from tritonkit.serve import install
+from tritonkit.serve.core import cuda
+
+
+def of_variant(write_model: WriteModel, variant: str) -> Spec:
+    """A Relu that is served in a form."""
+    text = f"name: net\nnetwork: {{onnx: net.onnx}}\nserving: {{variant: {variant}}}\n"
+    return write_model(text, net__onnx=onnx_file(RELU, ["b", 4]))
+
+
+def test_a_variant_that_a_target_cannot_serve_is_refused(write_model: WriteModel) -> None:
+    """The message says which variants it can serve, and which target can serve this one."""
+    spec = of_variant(write_model, "onnx-tf32")
+    assert for_target(spec, "gpu") is spec
+    with pytest.raises(SpecError) as caught:
+        for_target(spec, "cpu")
+    assert "onnx-tf32, which --target cpu cannot serve" in caught.value.found
+    assert "onnx-fp32" in caught.value.wanted
+    assert "onnx-tf32" not in caught.value.wanted
+    assert "--target gpu" in caught.value.todo
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_all_variants_are_those_of_the_target(write_model: WriteModel, target: str) -> None:
+    """`all` leaves out what could not be served; a name is built for any target."""
+    spec = of_variant(write_model, "onnx-fp32")
+    names = {variant.name for variant in wanted_variants(spec, ("all",), target)}
+    assert names & FORMS.keys() == {name for name in FORMS if servable(name, target)}
+    assert "onnx-tf32" in {variant.name for variant in wanted_variants(spec, ("onnx-tf32",), target)}
+
+
+def test_a_build_says_why_it_judged_on_the_cpu(write_model: WriteModel, root: Path) -> None:
+    """Figures of a CPU are not those of the GPU that serves."""
+    of_variant(write_model, "onnx-fp32")
+    built = build_repository(root, ("net",), target="gpu", out=root / "out", gpu="there is none")
+    assert "target gpu: variants were judged on the CPU: there is none" in built.notes
+
+
+def test_a_gpu_is_named_with_its_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures count for both."""
+    monkeypatch.setattr(gpu, "find_gpu", lambda: "NVIDIA Fake 80GB")
+    monkeypatch.setattr(gpu, "_DRIVER", tmp_path / "version")
+    assert gpu.described_gpu() == "NVIDIA Fake 80GB, driver unknown"
+    (tmp_path / "version").write_text("580.159.04\n")
+    assert gpu.described_gpu() == "NVIDIA Fake 80GB, driver 580.159.04"
+
+
+def test_the_judge_is_the_servers_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each lack is a reason to judge on the CPU."""
+    monkeypatch.setattr(gpu, "find_gpu", lambda: None)
+    assert build._judge(tmp_path) == "the CUDA driver shows no GPU on this machine"
+    monkeypatch.setattr(gpu, "find_gpu", lambda: "NVIDIA Fake 80GB")
+    python: Path | None = None
+    monkeypatch.setattr(install, "find_server", lambda root: SimpleNamespace(python_bin=python))
+    assert build._judge(tmp_path) == "tritonserver on PATH is not tritonkit's own"
+    python = tmp_path / "bin"
+    reason = build._judge(tmp_path)
+    assert isinstance(reason, str)
+    assert "its CUDA provider is not installed (tritonkit server install --gpu)" in reason
+    monkeypatch.setattr(cuda, "why_no_provider", lambda environment: "")
+    monkeypatch.setattr(cuda, "cuda_libraries", lambda environment: (environment / "libcudart.so.13",))
+    judge = build._judge(tmp_path)
+    assert isinstance(judge, GpuJudge)
+    assert judge.environment.python == tmp_path / "bin" / "python"
+    assert judge.environment.libraries == (str(tmp_path / "libcudart.so.13"),)
