@@ -56,7 +56,7 @@ optimise: optimize # as it was called before 0.2
 
 .venv/.optimize: .venv/.ready
 	@echo "Adding OpenVINO, NNCF, TensorRT-RTX and LiteRT to .venv (a minute or two, 1.5 GB) ..."
-	@$(BIN)/python $(PIP_INSTALL) "$(TORCH)" -e ".[optimize,tensorrt,llm]"
+	@$(BIN)/python $(PIP_INSTALL) "$(TORCH)" -e ".[optimize,modelopt,tensorrt,llm]"
 	@touch $@
 
 demo: setup

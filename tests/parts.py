@@ -177,6 +177,7 @@ PARTS = {
         demanded=False,
     ),
     "mlserver": Part("MLServer", beside("mlserver"), "make mlserver"),
+    "modelopt": Part("NVIDIA's Model Optimizer", lambda: find_spec("modelopt") is not None, "make optimize"),
     "mount": Part("right to mount", may_mount, "run it as root, not in a container", fixtures=("small_disk", "tmpfs")),
     "namespaces": Part("network namespaces", namespaces, "apt-get install iproute2 iptables"),
     "nginx": Part("nginx", programs("nginx"), "apt-get install nginx-light"),

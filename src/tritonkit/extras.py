@@ -25,7 +25,13 @@ def need(module: str, extra: str) -> Any:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # ONNX Runtime's wheels, from 1.29 on, tell Microsoft which models are loaded.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-    targets = {"build": "setup", "optimize": "optimize", "llm": "optimize", "tensorrt": "optimize"}
+    targets = {
+        "build": "setup",
+        "optimize": "optimize",
+        "llm": "optimize",
+        "modelopt": "optimize",
+        "tensorrt": "optimize",
+    }
     make = f"make {targets[extra]}, or: " if clone() is not None and extra in targets else ""
     return _imported(module, f"tritonkit[{extra}]", BuildError, make)
 

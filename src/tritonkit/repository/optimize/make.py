@@ -57,6 +57,7 @@ _RESERVED = (
 _EXTRAS = {
     "build": (),
     "llm": ("nncf", "openvino", "openvino-genai", "tokenizers", "transformers"),
+    "modelopt": ("nvidia-modelopt", "onnx-graphsurgeon", "onnxslim"),
     "optimize": ("nncf", "openvino", "torch-pruning", "torchao"),
     "tensorrt": ("tensorrt", "tensorrt-rtx-cu12"),
     "tflite": ("ai-edge-litert", "litert-torch"),

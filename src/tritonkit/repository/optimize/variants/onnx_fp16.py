@@ -18,7 +18,7 @@ from tritonkit.repository.optimize.variants.onnx_search import LayerSearch
 if TYPE_CHECKING:
     from tritonkit.repository.optimize.job import Job
 
-__all__ = ["make"]
+__all__ = ["hold_to_loading", "make"]
 
 _WANTED = 0.999
 """Required closeness to FP32: half precision must be as good as FP32, whatever max_drop allows."""
@@ -59,7 +59,7 @@ def make(job: Job, folder: Path) -> tuple[str, ...]:
         imprecise = list(excluded)
         closeness = search.closeness(half.write([*beyond, *imprecise], imitated=True))
     save(half.write([*beyond, *imprecise]), folder / "model.onnx")
-    _hold_to_loading(job, folder / "model.onnx")
+    hold_to_loading(job, folder / "model.onnx", "onnx-fp16")
     count = len(half.operators) - len(beyond) - len(imprecise)
     notes = [
         search.reached(closeness),
@@ -73,7 +73,7 @@ def make(job: Job, folder: Path) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _hold_to_loading(job: Job, file: Path) -> None:
+def hold_to_loading(job: Job, file: Path, variant: str) -> None:
     """Open the file in a process of its own: ONNX Runtime 1.24 to 1.31 crashes on some FP16 networks on x86.
 
     A known case is a Transpose before a MatMul (https://github.com/microsoft/onnxruntime/issues/28392).
@@ -83,7 +83,7 @@ def _hold_to_loading(job: Job, file: Path) -> None:
     if done.returncode < 0:
         version = need("onnxruntime", "build").__version__
         raise BuildError(
-            f"{job.spec.file} variant onnx-fp16",
+            f"{job.spec.file} variant {variant}",
             found=f"ONNX Runtime {version} dies ({signal.Signals(-done.returncode).name}) when it loads it on this CPU",
             wanted="a network that the runtime can load",
             todo="choose onnx-bf16, which is as small; or another version of onnxruntime",
