@@ -13,10 +13,7 @@ from tritonkit.errors import SpecError
 from tritonkit.repository.commands import build
 from tritonkit.repository.modelspec import Spec
 from tritonkit.repository.optimize import gpu
-<<<<<<< HEAD
-=======
-from tritonkit.repository.optimize.gpu import find_cuda
->>>>>>> 28c9caf1 (Variants onnx-int8-qdq and onnx-fp8: QDQ files for GPUs by NVIDIA's Model Optimizer, judged without a GPU)
+from tritonkit.repository.optimize.gpu_judging import GpuJudge
 from tritonkit.repository.optimize.results import wanted_variants
 from tritonkit.repository.optimize.variants import FORMS, TARGETS, for_target, servable
 from tritonkit.repository.pipeline import build_repository
@@ -58,7 +55,6 @@ def test_a_build_says_why_it_judged_on_the_cpu(write_model: WriteModel, root: Pa
     assert "target gpu: variants were judged on the CPU: there is none" in built.notes
 
 
-<<<<<<< HEAD
 def test_a_gpu_is_named_with_its_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures count for both."""
     monkeypatch.setattr(gpu, "find_gpu", lambda: "NVIDIA Fake 80GB")
@@ -86,13 +82,3 @@ def test_the_judge_is_the_servers_environment(tmp_path: Path, monkeypatch: pytes
     assert isinstance(judge, GpuJudge)
     assert judge.environment.python == tmp_path / "bin" / "python"
     assert judge.environment.libraries == (str(tmp_path / "libcudart.so.13"),)
-=======
-def test_an_environment_without_a_cuda_provider_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its marker would say so; the message has the command that makes one."""
-    monkeypatch.setattr(gpu, "find_gpu", lambda: "NVIDIA Fake 80GB")
-    for content in ("", "[]", "{}"):
-        (tmp_path / "tritonkit.json").write_text(content)
-        reason = find_cuda(tmp_path)
-        assert isinstance(reason, str)
-        assert "tritonkit server install --gpu" in reason
->>>>>>> 28c9caf1 (Variants onnx-int8-qdq and onnx-fp8: QDQ files for GPUs by NVIDIA's Model Optimizer, judged without a GPU)

@@ -51,7 +51,8 @@ def write_quantized(job: Job, precision: str, file: Path, variant: str) -> tuple
     where = f"{job.spec.file} variant {variant}"
     calibration = job.calibration
     search = LayerSearch(job, layouts=False)
-    methods = [name for name in job.spec.model.optimize.calibration_methods if name in _METHODS] or list(_METHODS)
+    named: tuple[str, ...] = job.spec.model.optimize.calibration_methods
+    methods = [name for name in named if name in _METHODS] or list(_METHODS)
     closeness: dict[str, float] = {}
     for method in methods:
         job.say(f"quantizing with {method} ranges")
