@@ -91,8 +91,15 @@ class FakeCuda:
         with self.counters_file.open("rb") as file, mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as content:
             return dict(zip(COUNTERS, struct.unpack(f"{len(COUNTERS)}q", content), strict=True))
 
+    def left_over(self) -> dict[str, int]:
+        """The counters of what a server that has ended did not give back."""
+        counters = self.counters()
+        return {
+            name: counters[name] for name in ("allocations", "pinned_bytes", "streams", "sessions") if counters[name]
+        }
+
     def for_server(self, folder: Path) -> FakeCuda:
-        """The same with counters of their own in a folder."""
+        """The same with counters of its own in a folder."""
         numbers = (folder / f"cuda_counters_{number}" for number in itertools.count())
         file = next(file for file in numbers if not file.exists())
         file.write_bytes(bytes(8 * len(COUNTERS)))

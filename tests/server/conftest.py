@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tritonclient.grpc import InferenceServerClient
 
+from tests.fakecuda import FakeCuda
 from tests.native.guarded import library
 from tests.server.models import VECTOR, ModelText, write_repository
 from tests.server.releases import Project
@@ -77,6 +78,19 @@ def native_server(native: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
     """A tritonserver with the native backends for the whole session."""
     with start_backends(tmp_path_factory.mktemp("native_server"), native) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def cuda_server(
+    native: Path, compiled_fake_cuda: FakeCuda, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SharedBackends]:
+    """A tritonserver with the native backends and a GPU, where a model is whose configuration names no kind."""
+    folder = tmp_path_factory.mktemp("cuda_server")
+    fake = compiled_fake_cuda.for_server(folder)
+    with start_backends(folder, native, fake) as server:
+        yield server
+    assert fake.counters()["faults"] == 0
+    assert fake.left_over() == {}
 
 
 @pytest.fixture(scope="session")

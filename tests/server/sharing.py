@@ -11,13 +11,14 @@ from pathlib import Path
 from tritonclient.grpc import InferenceServerClient
 from tritonclient.utils import InferenceServerException
 
+from tests.fakecuda import FakeCuda
 from tests.server.models import ModelText, write_repository
 from tests.server.raw import Running, start_triton
 from tests.waiting import PATIENCE_S, eventually
 from tritonkit.client import Client
 from tritonkit.serve import Endpoint
 
-__all__ = ["SharedBackends", "SharedServer", "start_backends"]
+__all__ = ["SharedBackends", "SharedServer", "present", "start_backends"]
 
 
 class SharedServer:
@@ -76,21 +77,21 @@ class SharedBackends:
                 yield self._running
             finally:
                 list(pool.map(lambda name: change(name, client.unload_model), names))
-                eventually(lambda: not _present(client), "models that are unloaded")
+                eventually(lambda: not present(client), "models that are unloaded")
                 for name in names:
                     shutil.rmtree(repository / name)
 
 
-def _present(client: InferenceServerClient) -> list[str]:
+def present(client: InferenceServerClient) -> list[str]:
     """The models that are loaded, or on the way in or out."""
     entries = client.get_model_repository_index().models
     return [entry.name for entry in entries if entry.state not in ("", "UNAVAILABLE")]
 
 
 @contextlib.contextmanager
-def start_backends(folder: Path, native: Path | None) -> Iterator[SharedBackends]:
+def start_backends(folder: Path, native: Path | None, cuda: FakeCuda | None = None) -> Iterator[SharedBackends]:
     """A tritonserver without models, with our native backends where their folder is given, else the stand-ins."""
     repository = folder / "repository"
     repository.mkdir()
-    with start_triton(repository, folder, native, ["--model-control-mode=explicit"]) as running:
+    with start_triton(repository, folder, native, ["--model-control-mode=explicit"], cuda) as running:
         yield SharedBackends(running)

@@ -1,4 +1,7 @@
 // What Triton calls. No exception leaves these functions.
+#include <dlfcn.h>
+
+#include <algorithm>
 #include <memory>
 
 #include "error.h"
@@ -31,6 +34,34 @@ std::string named(TRITONBACKEND_Model* model) {
   return text("model '", name, "': ");
 }
 
+Placement placement_of(TRITONBACKEND_ModelInstance* triton, TRITONBACKEND_Model* model) {
+  TRITONSERVER_InstanceGroupKind kind = TRITONSERVER_INSTANCEGROUPKIND_AUTO;
+  check(TRITONBACKEND_ModelInstanceKind(triton, &kind));
+  Placement placement;
+  if (kind != TRITONSERVER_INSTANCEGROUPKIND_GPU) return placement;
+  placement.gpu = true;
+  int32_t device = 0;
+  check(TRITONBACKEND_ModelInstanceDeviceId(triton, &device));
+  placement.device = device;
+  TRITONBACKEND_Backend* backend = nullptr;
+  check(TRITONBACKEND_ModelBackend(model, &backend));
+  check(TRITONBACKEND_BackendMemoryManager(backend, &placement.memory));
+  return placement;
+}
+
+// Libraries that the engine needs, in an order in which each finds what it needs itself: what is loaded is found by its
+// name, so neither the server nor its stubs need a path to them.
+void load_first(const std::string& paths) {
+  for (size_t begin = 0; begin < paths.size();) {
+    const size_t end = std::min(paths.find(':', begin), paths.size());
+    const std::string path = paths.substr(begin, end - begin);
+    begin = end + 1;
+    if (!path.empty() && dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL) == nullptr) {
+      throw Error(text("--backend-config=", kBackend, ",load-first: ", dlerror()), TRITONSERVER_ERROR_NOT_FOUND);
+    }
+  }
+}
+
 void check_api() {
   uint32_t major = 0, minor = 0;
   check(TRITONBACKEND_ApiVersion(&major, &minor));
@@ -38,6 +69,27 @@ void check_api() {
     throw Error(text("Triton's backend API is ", major, ".", minor, ", wanted ", TRITONBACKEND_API_VERSION_MAJOR, ".x"),
                 TRITONSERVER_ERROR_UNSUPPORTED);
   }
+}
+
+// What is wrong with the engine or its work; null where nothing is.
+template <typename Work>
+const char* why_not(const char* engine, Work work, const char* libraries = "") {
+  static std::string wrong;
+  try {
+    load_first(libraries);
+    load_engine(engine, {});
+  } catch (const std::exception& error) {
+    wrong = error.what();
+    return wrong.c_str();
+  }
+  wrong.clear();
+  try {
+    work();
+  } catch (const std::exception& error) {
+    wrong = error.what();
+  }
+  close_engine();
+  return wrong.empty() ? nullptr : wrong.c_str();
 }
 
 }  // namespace
@@ -55,6 +107,7 @@ __attribute__((visibility("default"))) TRITONSERVER_Error* TRITONBACKEND_Initial
     const Json settings = read_message(message)["cmdline"];
     const std::string& library = settings["library"].text();
     if (library.empty()) throw Error(text("where is its engine? wanted --backend-config=", kBackend, ",library=PATH"));
+    load_first(settings["load-first"].text());
     log(TRITONSERVER_LOG_INFO, text(load_engine(library, settings), " of ", library));
   });
 }
@@ -82,14 +135,10 @@ __attribute__((visibility("default"))) TRITONSERVER_Error* TRITONBACKEND_ModelIn
   TRITONBACKEND_Model* model = nullptr;
   log_failure(TRITONBACKEND_ModelInstanceModel(triton, &model));
   return guarded(named(model), [&] {
-    TRITONSERVER_InstanceGroupKind kind = TRITONSERVER_INSTANCEGROUPKIND_AUTO;
-    check(TRITONBACKEND_ModelInstanceKind(triton, &kind));
-    if (kind == TRITONSERVER_INSTANCEGROUPKIND_GPU) {
-      throw Error(text("instance kind GPU found; this ", kBackend,
-                       " backend runs on the CPU only: use instance_group kind KIND_CPU, or NVIDIA's image"));
-    }
+    const Placement placement = placement_of(triton, model);
     Model* state = model_of(model);
-    auto instance = std::make_unique<Instance>(triton, state->config, state->network->open_engine());
+    auto instance =
+        std::make_unique<Instance>(triton, state->config, state->network->open_engine(placement), placement);
     check(TRITONBACKEND_ModelInstanceSetState(triton, instance.get()));
     (void)instance.release();  // until ModelInstanceFinalize
   });
@@ -113,16 +162,12 @@ __attribute__((visibility("default"))) TRITONSERVER_Error* TRITONBACKEND_ModelIn
 // For whoever wants to know before Triton loads it: null where the engine can be used, else why not. The text stays
 // until the next call.
 __attribute__((visibility("default"))) const char* tritonkit_try(const char* engine) {
-  static std::string wrong;
-  wrong.clear();
-  try {
-    load_engine(engine, {});
-    close_engine();
-    return nullptr;
-  } catch (const std::exception& error) {
-    wrong = error.what();
-  }
-  return wrong.c_str();
+  return why_not(engine, [] {});
+}
+
+// The same for the first GPU. `libraries` are those of load-first.
+__attribute__((visibility("default"))) const char* tritonkit_try_gpu(const char* engine, const char* libraries) {
+  return why_not(engine, try_gpu, libraries);
 }
 
 }  // extern "C"

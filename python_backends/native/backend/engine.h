@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "config.h"
+#include "cuda.h"
 #include "tensor.h"
 
 namespace tritonkit {
@@ -16,6 +17,7 @@ struct InputView {
   Shape shape;
   const std::byte* data = nullptr;
   size_t bytes = 0;
+  bool on_gpu = false;                                     // where the data lie
   const std::vector<std::string_view>* strings = nullptr;  // instead of data, of type BYTES
 };
 
@@ -24,6 +26,7 @@ struct OutputView {
   Shape shape;                // after the run
   std::byte* data = nullptr;  // before the run: where to write, or null; after it: where it lies
   bool in_place = false;      // whether it was given
+  bool on_gpu = false;        // where that place is
   std::vector<std::string> strings;
 };
 
@@ -35,6 +38,7 @@ class Engine {
   size_t required = 0;             // the first ones of `inputs`; the others have a default
   std::vector<TensorSpec> outputs;
   bool writes_in_place = false;  // whether an OutputView may say where to write
+  bool takes_gpu = false;        // whether both kinds of views may lie in the memory of the instance's GPU
 
   // The rows to give it for a batch: more than there are where the engine was compiled for fixed sizes.
   virtual int64_t rows_for(int64_t batch) const { return batch; }
@@ -48,8 +52,8 @@ class Engine {
 class Network {
  public:
   virtual ~Network() = default;
-  // For one instance. The network outlives it.
-  virtual std::unique_ptr<Engine> open_engine() = 0;
+  // For one instance. The network outlives it. Throws Error where it cannot run there.
+  virtual std::unique_ptr<Engine> open_engine(const Placement& placement) = 0;
 };
 
 // What a backend library brings, beside `kBackend`; the first and last throw Error.
@@ -58,6 +62,8 @@ class Network {
 std::string load_engine(const std::string& library, const Json& settings);
 // Ends what it began, when no model is left.
 void close_engine();
+// Runs a small network on the first GPU; throws Error, which says why not.
+void try_gpu();
 std::unique_ptr<Network> open_network(const Config& config);
 
 }  // namespace tritonkit

@@ -32,6 +32,9 @@ bool is_aligned(const std::byte* data, size_t size) { return reinterpret_cast<ui
 // may be anywhere.
 constexpr size_t kInPlaceAlignment = 16;
 
+// In positions: to start a run takes a GPU as long as to compute thousands of them.
+constexpr int64_t kRunCostOnGpu = 4096;
+
 // Why it failed.
 template <typename Work>
 std::optional<Error> failure_of(Work work) noexcept {
@@ -47,14 +50,20 @@ std::optional<Error> failure_of(Work work) noexcept {
 
 }  // namespace
 
-Instance::Instance(TRITONBACKEND_ModelInstance* triton, const Config& config, std::unique_ptr<Engine> engine)
-    : triton_(triton), config_(config), engine_(std::move(engine)) {
+Instance::Instance(TRITONBACKEND_ModelInstance* triton, const Config& config, std::unique_ptr<Engine> engine,
+                   const Placement& placement)
+    : triton_(triton),
+      config_(config),
+      placement_(placement),
+      engine_(std::move(engine)),
+      splitter_(placement.gpu ? kRunCostOnGpu : Splitter::kRunCost) {
   size_t outputs = engine_->outputs.size();
   scalar_shapes_.resize(outputs);
   state_names_.resize(outputs);
   shape_confirmed_.resize(outputs);
   placed_.resize(outputs);
   joined_.resize(engine_->inputs.size());
+  joined_on_gpu_.resize(engine_->inputs.size());
   joined_strings_.resize(engine_->inputs.size());
   for (const ConfiguredTensor& output : config.outputs) {
     size_t place = place_of(engine_->outputs, output.spec.name);
@@ -179,7 +188,8 @@ void Instance::read_part(Item& item, TRITONBACKEND_Input* input) const {
   part.bytes = bytes;
   std::optional<Error> failed = failure_of([&] {
     if (type != spec.type) throw Error(text("found ", type_name(type), ", wanted ", type_name(spec.type)));
-    read_buffers(part, input, buffers);
+    const bool can_stay = read_buffers(part, input, buffers) && engine_->takes_gpu && padding_.empty();
+    if (part.on_gpu && !(can_stay && spec.type != TRITONSERVER_TYPE_BYTES)) fetch(part);
     fit(part, spec);
     if (spec.type == TRITONSERVER_TYPE_BYTES) return read_strings(part);
     size_t wanted = bytes_of(spec.type, part.shape);
@@ -188,16 +198,22 @@ void Instance::read_part(Item& item, TRITONBACKEND_Input* input) const {
   if (failed) throw Error(text("input '", name, "': ", failed->what()), failed->code());
 }
 
-void Instance::read_buffers(Item::Part& part, TRITONBACKEND_Input* input, uint32_t buffers) const {
+// Whether all of it that lies in a GPU's memory lies in that of this instance.
+bool Instance::read_buffers(Item::Part& part, TRITONBACKEND_Input* input, uint32_t buffers) const {
   size_t found = 0;
+  bool is_near = true;
   part.buffers.clear();
+  part.on_gpu = false;
   for (uint32_t index = 0; index < buffers; ++index) {
     const void* data = nullptr;
     uint64_t size = 0;
     TRITONSERVER_MemoryType memory = TRITONSERVER_MEMORY_CPU;
     int64_t device = 0;
     check(TRITONBACKEND_InputBuffer(input, index, &data, &size, &memory, &device));
-    if (memory == TRITONSERVER_MEMORY_GPU) throw Error("lies in GPU memory, which this backend cannot read");
+    if (memory == TRITONSERVER_MEMORY_GPU) {
+      part.on_gpu = true;
+      is_near = is_near && device == placement_.device;
+    }
     if (size > 0) part.buffers.emplace_back(static_cast<const std::byte*>(data), size);
     found += size;
   }
@@ -205,6 +221,26 @@ void Instance::read_buffers(Item::Part& part, TRITONBACKEND_Input* input, uint32
   if (part.bytes > static_cast<size_t>(PTRDIFF_MAX))
     throw Error(text("found ", part.bytes, " bytes, which no tensor has"));
   if (found != part.bytes) throw Error(text("found ", found, " bytes, ", part.bytes, " announced"));
+  return is_near;
+}
+
+const cuda::Stream& Instance::stream() const {
+  if (stream_ == nullptr) stream_ = std::make_unique<cuda::Stream>(placement_.device);
+  return *stream_;
+}
+
+// From GPU memory into the host's.
+void Instance::fetch(Item::Part& part) const {
+  std::byte* to = part.copy.resize(part.bytes);
+  size_t at = 0;
+  for (const auto& [from, size] : part.buffers) {
+    stream().copy(from, size, to + at);
+    at += size;
+  }
+  stream().wait();
+  part.buffers.clear();
+  if (at > 0) part.buffers.emplace_back(to, at);
+  part.on_gpu = false;
 }
 
 void Instance::fit(Item::Part& part, const TensorSpec& spec) const {
@@ -330,6 +366,7 @@ void Instance::prepare_inputs(const Group& group) {
     view.spec = spec;
     view.shape = part.shape;
     view.strings = nullptr;
+    view.on_gpu = false;
     if (config_.batched()) view.shape[0] = rows;
     if (!padding_.empty() && padding_.inputs[spec].is_padded()) view.shape[padding_.inputs[spec].axis] = longest_;
     TRITONSERVER_DataType type = engine_->inputs[spec].type;
@@ -339,6 +376,7 @@ void Instance::prepare_inputs(const Group& group) {
     } else if (as_it_is && part.buffers.size() == 1 && is_aligned(part.buffers[0].first, element_size(type))) {
       view.data = part.buffers[0].first;
       view.bytes = part.bytes;
+      view.on_gpu = part.on_gpu;
     } else {
       join(group, spec, view);
     }
@@ -359,12 +397,38 @@ void Instance::join(const Group& group, size_t spec, InputView& view) {
     return;
   }
   view.bytes = bytes_of(engine_->inputs[spec].type, view.shape);
-  std::byte* to = joined_[spec].resize(view.bytes);
+  if (join_on_gpu(group, spec, view)) return;
+  std::byte* to = joined_[spec].resize(view.bytes, placement_);
   std::byte* end = to + view.bytes;
   view.data = to;
   for (Item* item : group) to = copy_part(item->parts[spec], spec, to);
   // Nothing of an earlier request: scales may span the batch.
   std::fill(to, end, std::byte{0});
+}
+
+// Where all of it lies there already; else all of it is fetched.
+bool Instance::join_on_gpu(const Group& group, size_t spec, InputView& view) {
+  const bool all = view.bytes > 0 &&
+                   std::all_of(group.begin(), group.end(), [&](const Item* item) { return item->parts[spec].on_gpu; });
+  if (!all) {
+    for (Item* item : group) {
+      if (item->parts[spec].on_gpu) fetch(item->parts[spec]);
+    }
+    return false;
+  }
+  std::byte* to = joined_on_gpu_[spec].resize(view.bytes, placement_.device);
+  std::byte* end = to + view.bytes;
+  view.data = to;
+  view.on_gpu = true;
+  for (const Item* item : group) {
+    for (const auto& [from, size] : item->parts[spec].buffers) {
+      stream().copy(from, size, to);
+      to += size;
+    }
+  }
+  if (to != end) stream().clear(to, static_cast<size_t>(end - to));
+  stream().wait();
+  return true;
 }
 
 // Gives the place behind it.
@@ -395,8 +459,9 @@ void Instance::prepare_outputs(const Group& group) {
     view.spec = spec;
     view.data = nullptr;
     view.in_place = false;
+    view.on_gpu = false;
     view.strings.clear();
-    placed_[spec] = nullptr;
+    placed_[spec] = {};
     if (group.size() == 1 && group[0]->wanted[spec]) place_early(*group[0], view);
   }
   output_views_.resize(used);
@@ -410,10 +475,13 @@ void Instance::place_early(Item& item, OutputView& view) {
   if (!shape_is_known(spec, item.batch, &view.shape)) return;
   size_t bytes = bytes_of(engine_->outputs[spec].type, view.shape);
   if (bytes == 0) return;  // has no place
-  placed_[spec] = place_in_response(item, engine_->outputs[spec], view.shape, bytes);
-  if (!is_aligned(placed_[spec], kInPlaceAlignment)) return;
+  const auto memory = engine_->takes_gpu ? TRITONSERVER_MEMORY_GPU : TRITONSERVER_MEMORY_CPU;
+  placed_[spec] = place_in_response(item, engine_->outputs[spec], view.shape, bytes, memory);
+  if (!is_aligned(placed_[spec].data, kInPlaceAlignment)) return;
+  if (placed_[spec].on_gpu && !(engine_->takes_gpu && placed_[spec].is_near)) return;
   view.in_place = true;
-  view.data = placed_[spec];
+  view.on_gpu = placed_[spec].on_gpu;
+  view.data = placed_[spec].data;
 }
 
 bool Instance::shape_is_known(size_t spec, int64_t rows, Shape* shape) const {
@@ -452,19 +520,27 @@ void Instance::check_outputs(int64_t rows, int64_t batch) {
 
 // --- the answers ---
 
-std::byte* Instance::place_in_response(Item& item, const TensorSpec& spec, const Shape& shape, size_t bytes) const {
+// The memory is what suits the instance; a region of shared memory is where it is.
+Instance::Place Instance::place_in_response(Item& item, const TensorSpec& spec, const Shape& shape, size_t bytes,
+                                            TRITONSERVER_MemoryType memory) const {
   if (item.response == nullptr) check(TRITONBACKEND_ResponseNew(&item.response, item.request));
   TRITONBACKEND_Output* output = nullptr;
   check(TRITONBACKEND_ResponseOutput(item.response, &output, spec.name.c_str(), spec.type, shape.data(),
                                      static_cast<uint32_t>(shape.size())));
   void* place = nullptr;
-  TRITONSERVER_MemoryType memory = TRITONSERVER_MEMORY_CPU;
-  int64_t device = 0;
+  int64_t device = memory == TRITONSERVER_MEMORY_GPU ? placement_.device : 0;
   check(TRITONBACKEND_OutputBuffer(output, &place, bytes, &memory, &device));
-  if (memory == TRITONSERVER_MEMORY_GPU) {
-    throw Error(text("output '", spec.name, "' is wanted in GPU memory, which this backend cannot write"));
-  }
-  return static_cast<std::byte*>(place);
+  const bool on_gpu = memory == TRITONSERVER_MEMORY_GPU;
+  return {static_cast<std::byte*>(place), on_gpu, on_gpu && device == placement_.device};
+}
+
+void Instance::put_rows(const OutputView& view, const Place& place) {
+  if (!place.on_gpu) return copy_rows(view, place.data);
+  if (rows_.bytes == 0) return;
+  std::byte* rows = leaving_.resize(rows_.bytes);
+  copy_rows(view, rows);
+  stream().copy(rows, rows_.bytes, place.data);
+  stream().wait();
 }
 
 void Instance::respond(Item& item, int64_t first_row) {
@@ -472,9 +548,11 @@ void Instance::respond(Item& item, int64_t first_row) {
   for (const OutputView& view : output_views_) {
     if (!item.wanted[view.spec] || view.in_place) continue;
     find_rows(view, first_row, item);
-    std::byte* place = placed_[view.spec];
-    if (place == nullptr) place = place_in_response(item, engine_->outputs[view.spec], rows_.shape, rows_.bytes);
-    copy_rows(view, place);
+    Place place = placed_[view.spec];
+    if (place.data == nullptr) {
+      place = place_in_response(item, engine_->outputs[view.spec], rows_.shape, rows_.bytes, TRITONSERVER_MEMORY_CPU);
+    }
+    put_rows(view, place);
   }
   // A sequence goes on from a step that was answered, not from one that failed.
   for (const OutputView& view : output_views_) {

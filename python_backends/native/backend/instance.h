@@ -18,6 +18,7 @@ struct Item {
     Shape shape;
     size_t bytes = 0;
     std::vector<std::pair<const std::byte*, size_t>> buffers;
+    bool on_gpu = false;
     Buffer copy;  // of strings in several buffers
     std::vector<std::string_view> strings;
   };
@@ -33,7 +34,8 @@ struct Item {
 
 class Instance {
  public:
-  Instance(TRITONBACKEND_ModelInstance* triton, const Config& config, std::unique_ptr<Engine> engine);
+  Instance(TRITONBACKEND_ModelInstance* triton, const Config& config, std::unique_ptr<Engine> engine,
+           const Placement& placement);
 
   // Makes room for so many requests; throws where there is no memory.
   void reserve(uint32_t count);
@@ -52,12 +54,20 @@ class Instance {
     size_t bytes;         // as Triton carries them
   };
   using Group = std::vector<Item*>;
+  // Of an output in a response.
+  struct Place {
+    std::byte* data = nullptr;
+    bool on_gpu = false;
+    bool is_near = false;  // on the instance's own GPU
+  };
 
   void check_axes() const;
 
   void read(Item& item) const;
   void read_part(Item& item, TRITONBACKEND_Input* input) const;
-  void read_buffers(Item::Part& part, TRITONBACKEND_Input* input, uint32_t buffers) const;
+  bool read_buffers(Item::Part& part, TRITONBACKEND_Input* input, uint32_t buffers) const;
+  void fetch(Item::Part& part) const;
+  const cuda::Stream& stream() const;
   void read_strings(Item::Part& part) const;
   void fit(Item::Part& part, const TensorSpec& spec) const;
   void read_length(Item& item) const;
@@ -68,10 +78,13 @@ class Instance {
   void run(const Group& group);
   void prepare_inputs(const Group& group);
   void join(const Group& group, size_t spec, InputView& view);
+  bool join_on_gpu(const Group& group, size_t spec, InputView& view);
   std::byte* copy_part(Item::Part& part, size_t spec, std::byte* to);
   void prepare_outputs(const Group& group);
   void place_early(Item& item, OutputView& view);
-  std::byte* place_in_response(Item& item, const TensorSpec& spec, const Shape& shape, size_t bytes) const;
+  Place place_in_response(Item& item, const TensorSpec& spec, const Shape& shape, size_t bytes,
+                          TRITONSERVER_MemoryType memory) const;
+  void put_rows(const OutputView& view, const Place& place);
   bool shape_is_known(size_t spec, int64_t rows, Shape* shape) const;
   void check_outputs(int64_t rows, int64_t batch);
   void respond(Item& item, int64_t first_row);
@@ -84,11 +97,13 @@ class Instance {
 
   TRITONBACKEND_ModelInstance* triton_;
   const Config& config_;
+  Placement placement_;
   std::unique_ptr<Engine> engine_;
-  std::vector<Shape> scalar_shapes_;      // by output: of rank 0 in the network, as configured
-  std::vector<std::string> state_names_;  // by output: the state that it is, or empty
-  std::vector<bool> shape_confirmed_;     // by output: a run gave the shape that the file promises
-  std::vector<std::byte*> placed_;        // by output: its place in the only request's response, if it has one
+  mutable std::unique_ptr<cuda::Stream> stream_;  // for copies, since the first tensor that lay on a GPU
+  std::vector<Shape> scalar_shapes_;              // by output: of rank 0 in the network, as configured
+  std::vector<std::string> state_names_;          // by output: the state that it is, or empty
+  std::vector<bool> shape_confirmed_;             // by output: a run gave the shape that the file promises
+  std::vector<Place> placed_;                     // by output: its place in the only request's response, if it has one
   Padding padding_;
   std::vector<Item> items_;
   Group group_;
@@ -99,7 +114,9 @@ class Instance {
   Rows rows_{};
   std::vector<InputView> input_views_;
   std::vector<OutputView> output_views_;
-  std::vector<Buffer> joined_;  // by input
+  std::vector<cuda::HostBuffer> joined_;           // by input
+  std::vector<cuda::DeviceBuffer> joined_on_gpu_;  // likewise
+  Buffer leaving_;                                 // rows on their way to GPU memory
   std::vector<std::vector<std::string_view>> joined_strings_;
   Times times_{};
 };

@@ -192,7 +192,7 @@ const std::vector<size_t>& Splitter::split(const std::vector<Lengths>& falling) 
     int64_t rows = 0;
     for (size_t end = first + 1; end <= count; ++end) {
       rows += falling[end - 1].rows;
-      const int64_t together = cost_[first] + kRunCost + rows * falling[first].length;
+      const int64_t together = cost_[first] + run_cost_ + rows * falling[first].length;
       if (together >= cost_[end]) continue;
       cost_[end] = together;
       begin_[end] = first;

@@ -48,12 +48,14 @@ struct Lengths {
 class Splitter {
  public:
   static constexpr int64_t kRunCost = 32;
+  explicit Splitter(int64_t run_cost = kRunCost) : run_cost_(run_cost) {}
   // Makes room for so many requests; throws where there is no memory.
   void reserve(size_t count);
   // The first request of each run; asks for no memory.
   const std::vector<size_t>& split(const std::vector<Lengths>& falling);
 
  private:
+  int64_t run_cost_;
   std::vector<int64_t> cost_;           // by the number of requests before: the least they cost
   std::vector<size_t> begin_, firsts_;  // where the last of their runs begins
 };

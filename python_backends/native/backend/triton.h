@@ -18,6 +18,7 @@ struct TRITONBACKEND_Input;
 struct TRITONBACKEND_Output;
 struct TRITONBACKEND_State;
 struct TRITONBACKEND_BackendAttribute;
+struct TRITONBACKEND_MemoryManager;
 
 enum TRITONSERVER_DataType : unsigned {
   TRITONSERVER_TYPE_INVALID,
@@ -76,6 +77,11 @@ TRITONSERVER_Error* TRITONSERVER_MessageDelete(TRITONSERVER_Message*);
 
 TRITONSERVER_Error* TRITONBACKEND_ApiVersion(uint32_t* major, uint32_t* minor);
 TRITONSERVER_Error* TRITONBACKEND_BackendConfig(TRITONBACKEND_Backend*, TRITONSERVER_Message**);
+TRITONSERVER_Error* TRITONBACKEND_BackendMemoryManager(TRITONBACKEND_Backend*, TRITONBACKEND_MemoryManager**);
+TRITONSERVER_Error* TRITONBACKEND_MemoryManagerAllocate(TRITONBACKEND_MemoryManager*, void** buffer,
+                                                        TRITONSERVER_MemoryType, int64_t device, uint64_t bytes);
+TRITONSERVER_Error* TRITONBACKEND_MemoryManagerFree(TRITONBACKEND_MemoryManager*, void* buffer, TRITONSERVER_MemoryType,
+                                                    int64_t device);
 TRITONSERVER_Error* TRITONBACKEND_BackendState(TRITONBACKEND_Backend*, void**);
 TRITONSERVER_Error* TRITONBACKEND_BackendSetState(TRITONBACKEND_Backend*, void*);
 
@@ -90,6 +96,7 @@ TRITONSERVER_Error* TRITONBACKEND_ModelSetState(TRITONBACKEND_Model*, void*);
 
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceName(TRITONBACKEND_ModelInstance*, const char**);
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceKind(TRITONBACKEND_ModelInstance*, TRITONSERVER_InstanceGroupKind*);
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceDeviceId(TRITONBACKEND_ModelInstance*, int32_t*);
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceModel(TRITONBACKEND_ModelInstance*, TRITONBACKEND_Model**);
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceState(TRITONBACKEND_ModelInstance*, void**);
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceSetState(TRITONBACKEND_ModelInstance*, void*);

@@ -29,8 +29,7 @@ def test_a_server_sees_the_gpus_and_gives_all_their_memory_back(
         assert "CUDA memory pool is created on device 1" in log
         assert "Pinned memory pool is created" in log
         assert fake_cuda.counters()["allocations"] > 0
-    counters = fake_cuda.counters()
-    assert (counters["allocations"], counters["streams"], counters["pinned_bytes"]) == (0, 0, 0)
+    assert fake_cuda.left_over() == {}
 
 
 def test_a_server_without_a_gpu_serves_on_the_cpu(native: Path, fake_cuda: FakeCuda, tmp_path: Path) -> None:

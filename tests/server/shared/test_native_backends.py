@@ -80,10 +80,13 @@ def write_networks(root: Path) -> None:
     )
 
 
-@pytest.fixture(scope="module")
-def triton(native_server: SharedBackends) -> Iterator[Running]:
-    """The native backends with the networks of this file."""
-    with native_server.serving(write_networks) as running:
+@pytest.fixture(
+    scope="module", params=[pytest.param("native_server", id="cpu"), pytest.param("cuda_server", id="cuda")]
+)
+def triton(request: pytest.FixtureRequest) -> Iterator[Running]:
+    """The native backends with the networks of this file, on the CPU and on a GPU."""
+    server: SharedBackends = request.getfixturevalue(request.param)
+    with server.serving(write_networks) as running:
         yield running
 
 

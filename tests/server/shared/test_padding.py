@@ -84,10 +84,15 @@ def write_all(root: Path) -> None:
 
 
 @pytest.fixture(
-    scope="module", params=[pytest.param("native_server", id="native"), pytest.param("stand_in_server", id="python")]
+    scope="module",
+    params=[
+        pytest.param("native_server", id="native"),
+        pytest.param("cuda_server", id="cuda"),
+        pytest.param("stand_in_server", id="python"),
+    ],
 )
 def triton(request: pytest.FixtureRequest) -> Iterator[Running]:
-    """Both kinds of the backend with the networks of this file."""
+    """All kinds of the backend with the networks of this file."""
     server: SharedBackends = request.getfixturevalue(request.param)
     with server.serving(write_all) as running:
         yield running
@@ -121,12 +126,13 @@ def test_different_lengths_share_a_run(client: Client) -> None:
     assert widths == [11] * 5
 
 
-def test_a_much_longer_one_runs_apart(client: Client) -> None:
-    """Padding the others to its length would cost more than a second run."""
-    requests = [of_length(n) for n in (4, 200, 6, 190, 5, 4, 6, 4)]
+def test_a_much_longer_one_runs_apart(client: Client, request: pytest.FixtureRequest) -> None:
+    """Padding the others to its length would cost more than a second run, which costs a GPU thousands of positions."""
+    longest = 6000 if "cuda" in request.node.name else 200
+    requests = [of_length(n) for n in (4, longest, 6, longest - 10, 5, 4, 6, 4)]
     answers = ask_together(client, "lengths", requests)
     widths = [check(*pair) for pair in zip(requests, answers, strict=True)]
-    assert widths == [6, 200, 6, 200, 6, 6, 6, 6]
+    assert widths == [6, longest, 6, longest, 6, 6, 6, 6]
 
 
 def test_one_alone_is_not_padded(client: Client) -> None:

@@ -10,6 +10,16 @@
 #include "tensor.h"
 
 namespace tritonkit::ort {
+
+thread_local Listener* t_listener = nullptr;
+
+void log_message(void*, int severity, const char*, const char* id, const char*, const char* message) {
+  constexpr int kWarning = 2;
+  if (t_listener != nullptr) t_listener->lines_.emplace_back(message);
+  if (severity < kWarning) return;
+  log(severity > kWarning ? TRITONSERVER_LOG_ERROR : TRITONSERVER_LOG_WARN, text("ONNX Runtime, ", id, ": ", message));
+}
+
 namespace {
 
 // The version of the table asked for: all places below exist since 1.15.
@@ -45,6 +55,7 @@ void fill(const void* const* table) {
   take(a.enable_arena, table, 18);
   take(a.disable_arena, table, 19);
   take(a.set_log_id, table, 20);
+  take(a.set_session_severity, table, 22);
   take(a.set_graph_level, table, 23);
   take(a.set_intra_op_threads, table, 24);
   take(a.set_inter_op_threads, table, 25);
@@ -69,6 +80,7 @@ void fill(const void* const* table) {
   take(a.rank, table, 61);
   take(a.dims, table, 62);
   take(a.shape_info, table, 65);
+  take(a.create_memory_info, table, 68);
   take(a.create_cpu_memory_info, table, 69);
   take(a.free, table, 76);
   take(a.default_allocator, table, 78);
@@ -85,17 +97,21 @@ void fill(const void* const* table) {
   take(a.create_thread_options, table, 121);
   take(a.release_thread_options, table, 122);
   take(a.add_session_entry, table, 130);
+  take(a.run_with_binding, table, 133);
+  take(a.create_binding, table, 134);
+  take(a.release_binding, table, 135);
+  take(a.bind_input, table, 136);
+  take(a.bind_output, table, 137);
   take(a.set_global_intra_op_threads, table, 147);
   take(a.set_global_inter_op_threads, table, 148);
   take(a.set_global_spinning, table, 149);
   take(a.create_env_with_threads, table, 151);
   take(a.add_run_entry, table, 165);
+  take(a.append_cuda, table, 204);
+  take(a.create_cuda_options, table, 205);
+  take(a.update_cuda_options, table, 206);
+  take(a.release_cuda_options, table, 208);
   take(a.string_place, table, 252);
-}
-
-void log_message(void*, int severity, const char*, const char* id, const char*, const char* message) {
-  constexpr int kWarning = 2;
-  log(severity > kWarning ? TRITONSERVER_LOG_ERROR : TRITONSERVER_LOG_WARN, text("ONNX Runtime, ", id, ": ", message));
 }
 
 // An ONNX model (IR 8, opset 13) that gives back its input x of two floats as y.
@@ -117,11 +133,9 @@ void create_env(const SharedThreads& threads) {
   check(g_api.create_env_with_threads(log_message, nullptr, kWarning, "triton", options, &g_env));
 }
 
-// That the table is what it is taken for: a network goes through the functions that serve requests.
-void try_table() {
-  SessionOptions* options = nullptr;
-  check(g_api.create_session_options(&options));
-  OptionsPtr kept_options(options);
+}  // namespace
+
+void try_session(SessionOptions* options) {
   check(g_api.set_intra_op_threads(options, 1));
   Session* session = nullptr;
   check(g_api.create_session_from_array(g_env, kIdentity, sizeof kIdentity, options, &session));
@@ -139,7 +153,21 @@ void try_table() {
   if (std::memcmp(data, wanted, sizeof wanted) != 0) throw Error("its C interface gave a wrong result");
 }
 
+namespace {
+
+// That the table is what it is taken for: a network goes through the functions that serve requests.
+void try_table() {
+  SessionOptions* options = nullptr;
+  check(g_api.create_session_options(&options));
+  const OptionsPtr kept(options);
+  try_session(options);
+}
+
 }  // namespace
+
+Listener::Listener() { t_listener = this; }
+
+Listener::~Listener() { t_listener = nullptr; }
 
 const Api& api() { return g_api; }
 const std::string& version() { return g_version; }

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "json.h"
 
@@ -23,6 +24,8 @@ struct TypeInfo;
 struct ShapeInfo;
 struct MemoryInfo;
 struct Allocator;
+struct CudaOptions;
+struct IoBinding;
 
 using LogFunction = void (*)(void*, int severity, const char* category, const char* id, const char* where,
                              const char* message);
@@ -47,6 +50,7 @@ struct Api {
   Status* (*enable_arena)(SessionOptions*);
   Status* (*disable_arena)(SessionOptions*);
   Status* (*set_log_id)(SessionOptions*, const char*);
+  Status* (*set_session_severity)(SessionOptions*, int);
   Status* (*set_graph_level)(SessionOptions*, int);
   Status* (*set_intra_op_threads)(SessionOptions*, int);
   Status* (*set_inter_op_threads)(SessionOptions*, int);
@@ -78,6 +82,16 @@ struct Api {
   Status* (*default_allocator)(Allocator**);
   Status* (*add_session_entry)(SessionOptions*, const char* key, const char* value);
   Status* (*add_run_entry)(RunOptions*, const char* key, const char* value);
+  Status* (*create_memory_info)(const char* name, int allocator, int device, int memory, MemoryInfo**);
+  Status* (*run_with_binding)(Session*, const RunOptions*, const IoBinding*);
+  Status* (*create_binding)(Session*, IoBinding**);
+  void (*release_binding)(IoBinding*);
+  Status* (*bind_input)(IoBinding*, const char* name, const Value*);
+  Status* (*bind_output)(IoBinding*, const char* name, const Value*);
+  Status* (*append_cuda)(SessionOptions*, const CudaOptions*);
+  Status* (*create_cuda_options)(CudaOptions**);
+  Status* (*update_cuda_options)(CudaOptions*, const char* const* keys, const char* const* values, size_t count);
+  void (*release_cuda_options)(CudaOptions*);
   void (*release_env)(Env*);
   void (*release_status)(Status*);
   void (*release_memory_info)(MemoryInfo*);
@@ -107,6 +121,23 @@ bool shares_threads();
 // Loads the library and runs a network of one node; throws Error.
 void load(const std::filesystem::path& library, const SharedThreads& threads);
 void close();
+// Runs that network on a GPU whose provider the options have; throws Error.
+void try_session(SessionOptions* options);
+
+// Keeps the log lines of this thread while it lives.
+class Listener {
+ public:
+  Listener();
+  ~Listener();
+  Listener(const Listener&) = delete;
+  Listener& operator=(const Listener&) = delete;
+  const std::vector<std::string>& lines() const { return lines_; }
+
+ private:
+  friend void log_message(void*, int, const char*, const char*, const char*, const char*);
+  std::vector<std::string> lines_;
+};
+
 // Throws Error with ONNX Runtime's words.
 void check(Status* failed);
 
@@ -118,6 +149,9 @@ using SessionPtr = std::unique_ptr<Session, Release<Session, &Api::release_sessi
 using OptionsPtr = std::unique_ptr<SessionOptions, Release<SessionOptions, &Api::release_session_options>>;
 using ThreadOptionsPtr = std::unique_ptr<ThreadOptions, Release<ThreadOptions, &Api::release_thread_options>>;
 using RunOptionsPtr = std::unique_ptr<RunOptions, Release<RunOptions, &Api::release_run_options>>;
+using CudaOptionsPtr = std::unique_ptr<CudaOptions, Release<CudaOptions, &Api::release_cuda_options>>;
+using BindingPtr = std::unique_ptr<IoBinding, Release<IoBinding, &Api::release_binding>>;
+using MemoryInfoPtr = std::unique_ptr<MemoryInfo, Release<MemoryInfo, &Api::release_memory_info>>;
 using ValuePtr = std::unique_ptr<Value, Release<Value, &Api::release_value>>;
 using TypeInfoPtr = std::unique_ptr<TypeInfo, Release<TypeInfo, &Api::release_type_info>>;
 using ShapeInfoPtr = std::unique_ptr<ShapeInfo, Release<ShapeInfo, &Api::release_shape_info>>;

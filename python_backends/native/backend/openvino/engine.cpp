@@ -140,7 +140,14 @@ class OvEngine : public Engine {
 
 }  // namespace
 
-std::unique_ptr<Engine> OvNetwork::open_engine() { return std::make_unique<OvEngine>(config_, *this); }
+std::unique_ptr<Engine> OvNetwork::open_engine(const Placement& placement) {
+  if (placement.gpu) {
+    throw Error(
+        "instance kind GPU found; this openvino backend runs on the CPU only: use instance_group kind KIND_CPU, "
+        "or backend onnxruntime");
+  }
+  return std::make_unique<OvEngine>(config_, *this);
+}
 
 }  // namespace ov
 
@@ -150,6 +157,8 @@ std::string load_engine(const std::string& library, const Json&) {
 }
 
 void close_engine() {}
+
+void try_gpu() { throw Error("the openvino backend runs on the CPU only"); }
 
 std::unique_ptr<Network> open_network(const Config& config) { return std::make_unique<ov::OvNetwork>(config); }
 

@@ -14,7 +14,7 @@ namespace tritonkit::ov {
 class OvNetwork : public Network {
  public:
   explicit OvNetwork(const Config& config);
-  std::unique_ptr<Engine> open_engine() override;
+  std::unique_ptr<Engine> open_engine(const Placement& placement) override;
 
   // Whether there is a form for batches of that size alone; 0: for any.
   bool has(int64_t size) const { return forms_.count(size) != 0; }

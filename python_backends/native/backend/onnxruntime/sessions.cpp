@@ -1,0 +1,88 @@
+#include "onnxruntime/sessions.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <shared_mutex>
+
+#include "onnxruntime/settings.h"
+
+namespace tritonkit {
+namespace {
+
+using ort::api;
+
+ort::Session* open(const Config& config, const ort::SessionOptions* options) {
+  const std::filesystem::path path = model_file(config);
+  ort::Session* session = nullptr;
+  try {
+    ort::check(api().create_session(ort::env(), path.c_str(), options, &session));
+  } catch (const Error& error) {
+    throw Error(text("ONNX Runtime cannot load ", path.string(), ": ", error.what()));
+  }
+  return session;
+}
+
+ort::OptionsPtr gpu_options(const Config& config, const Placement& placement, const CudaSettings& settings,
+                            bool graphs) {
+  ort::OptionsPtr options = session_options(config, threads_asked(config, kIntraOp));
+  append_cuda(options.get(), settings, placement.device, graphs);
+  return options;
+}
+
+}  // namespace
+
+SharedSession open_session(const Config& config, int threads) {
+  return ort::SessionPtr(open(config, session_options(config, threads).get()));
+}
+
+SharedSession open_on_gpu(const Config& config, const Placement& placement, const CudaSettings& settings, bool graphs) {
+  const auto loading = cuda::while_loading();
+  const ort::OptionsPtr options = gpu_options(config, placement, settings, graphs);
+  return {open(config, options.get()), [](ort::Session* session) {
+            const auto unloading = cuda::while_loading();
+            api().release_session(session);
+          }};
+}
+
+// ONNX Runtime has no code of its own for it.
+bool lacks_operators(const Error& error) {
+  return std::string_view(error.what()).find("cannot use the graph capture feature") != std::string_view::npos;
+}
+
+// Only the most detailed log has them, which a session that serves must not write: this one is thrown away.
+std::string lacking_nodes(const Config& config, const Placement& placement, const CudaSettings& settings) {
+  constexpr int kVerbose = 0;
+  const auto loading = cuda::while_loading();
+  const ort::OptionsPtr options = gpu_options(config, placement, settings, false);
+  ort::check(api().set_session_severity(options.get(), kVerbose));
+  const ort::Listener listener;
+  const ort::SessionPtr session(open(config, options.get()));
+  std::string nodes;
+  bool is_elsewhere = false;
+  for (const std::string& line : listener.lines()) {
+    if (line.find(" placed on [") != std::string::npos) {
+      is_elsewhere = line.find("[CUDAExecutionProvider]") == std::string::npos;
+    } else if (is_elsewhere && !line.empty() && line.back() == ')') {
+      nodes += text(nodes.empty() ? "" : ", ", line.substr(line.find_first_not_of(' ')));
+    }
+  }
+  return nodes;
+}
+
+bool has_convolution(const Config& config) {
+  // A node's op_type in the file's protobuf: field 4, its length, its text.
+  constexpr std::string_view kConv =
+      "\x22\x04"
+      "Conv";
+  constexpr std::string_view kTransposed =
+      "\x22\x0d"
+      "ConvTranspose";
+  const std::string content = read_file(model_file(config));
+  const std::boyer_moore_horspool_searcher conv(kConv.begin(), kConv.end());
+  const std::boyer_moore_horspool_searcher transposed(kTransposed.begin(), kTransposed.end());
+  return std::search(content.begin(), content.end(), conv) != content.end() ||
+         std::search(content.begin(), content.end(), transposed) != content.end();
+}
+
+}  // namespace tritonkit

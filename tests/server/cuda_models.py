@@ -1,0 +1,97 @@
+"""Networks for instances on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+
+from tests.server.onnx_models import BATCH, onnx_model, tensors
+
+ROWS, COLUMNS = 16, 8
+ON_CPU = "instance_group { kind: KIND_CPU count: 1 }\n"
+ON_GPU = "instance_group { kind: KIND_GPU count: 1 }\n"
+ACCELERATOR = 'execution_accelerators {{ gpu_execution_accelerator {{ name: "{name}" {parameters} }} }}'
+
+
+def cuda(sizes: Sequence[int] = (), graphs: bool = True, accelerator: str = "cuda", **options: str) -> str:
+    """The field `optimization` of a model on a GPU."""
+    parameters = "".join(f'parameters {{ key: "{key}" value: "{value}" }}\n' for key, value in options.items())
+    specs = "".join(f"graph_spec {{ batch_size: {size} }}\n" for size in sizes)
+    named = ACCELERATOR.format(name=accelerator, parameters=parameters)
+    return f"optimization {{ {named} cuda {{ graphs: {str(graphs).lower()} {specs} }} }}\n"
+
+
+def warm_up(size: int = 1) -> str:
+    """A run before the model is ready."""
+    tensor = f'inputs {{ key: "x" value {{ data_type: TYPE_FP32 dims: [{ROWS}] zero_data: true }} }}'
+    return f'model_warmup {{ name: "first" batch_size: {size} {tensor} }}\n'
+
+
+def product(folder: Path, more: str, operator: str = "Identity", columns: int = COLUMNS) -> None:
+    """y [n, columns] = x [n, ROWS] times a matrix, and another operator on the way."""
+    weights = np.random.default_rng(0).random((ROWS, columns), np.float32)
+    onnx_model(
+        folder,
+        [
+            helper.make_node("Constant", [], ["w"], value=numpy_helper.from_array(weights, "w")),
+            helper.make_node(operator, ["x"], ["z"], name="between"),
+            helper.make_node("MatMul", ["z", "w"], ["y"]),
+        ],
+        [("x", TensorProto.FLOAT, ["n", ROWS])],
+        [("y", TensorProto.FLOAT, ["n", columns])],
+        f"max_batch_size: {BATCH}\n"
+        + tensors("input", x=f"FP32 [{ROWS}]")
+        + tensors("output", y=f"FP32 [{columns}]")
+        + more,
+    )
+
+
+def convolution(folder: Path, size: str, more: str) -> None:
+    """y = x [1, size, size] folded with one number."""
+    kernel = numpy_helper.from_array(np.full((1, 1, 1, 1), 2, np.float32), "w")
+    side: int | str = int(size) if size.isdigit() else "side"
+    onnx_model(
+        folder,
+        [
+            helper.make_node("Constant", [], ["w"], value=kernel),
+            helper.make_node("Conv", ["x", "w"], ["y"]),
+        ],
+        [("x", TensorProto.FLOAT, ["n", 1, side, side])],
+        [("y", TensorProto.FLOAT, ["n", 1, side, side])],
+        f"max_batch_size: {BATCH}\n"
+        + tensors("input", x=f"FP32 [1, {size}, {size}]")
+        + tensors("output", y=f"FP32 [1, {size}, {size}]")
+        + more,
+    )
+
+
+def ensemble(folder: Path, *parts: str) -> None:
+    """Models with x and y of ROWS numbers, one after another."""
+    names = ["x", *(f"between_{place}" for place in range(len(parts) - 1)), "y"]
+    steps = "".join(
+        f'step {{ model_name: "{part}" model_version: -1 input_map {{ key: "x" value: "{names[place]}" }}'
+        f' output_map {{ key: "y" value: "{names[place + 1]}" }} }}\n'
+        for place, part in enumerate(parts)
+    )
+    io = tensors("input", x=f"FP32 [{ROWS}]") + tensors("output", y=f"FP32 [{ROWS}]")
+    (folder / "1").mkdir(parents=True)
+    (folder / "config.pbtxt").write_text(
+        f'name: "{folder.name}"\nplatform: "ensemble"\nmax_batch_size: {BATCH}\n{io}ensemble_scheduling {{ {steps} }}\n'
+    )
+
+
+def double(folder: Path, more: str) -> None:
+    """y = x + x, of ROWS numbers."""
+    onnx_model(
+        folder,
+        [helper.make_node("Add", ["x", "x"], ["y"])],
+        [("x", TensorProto.FLOAT, ["n", ROWS])],
+        [("y", TensorProto.FLOAT, ["n", ROWS])],
+        f"max_batch_size: {BATCH}\n"
+        + tensors("input", x=f"FP32 [{ROWS}]")
+        + tensors("output", y=f"FP32 [{ROWS}]")
+        + more,
+    )

@@ -1,0 +1,402 @@
+"""The native ONNX Runtime backend on a GPU of tests/fakecuda.py, in a real Triton.
+
+test_native_backends and test_padding run on it as well.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tritonclient.grpc as grpc
+from tritonclient.utils import InferenceServerException
+
+from tests.fakecuda import FakeCuda
+from tests.parts import SERVER
+from tests.server.at_once import at_once
+from tests.server.cuda_models import (
+    COLUMNS,
+    ON_CPU,
+    ON_GPU,
+    ROWS,
+    convolution,
+    cuda,
+    double,
+    ensemble,
+    product,
+    warm_up,
+)
+from tests.server.onnx_models import BATCH, MERGING
+from tests.server.raw import Client, Running, ask, ask_together, start_triton
+from tests.server.sharing import present
+from tests.waiting import PATIENCE_S, eventually
+
+HANDLE_BYTES = 64
+KEPT = ("allocations", "allocated_bytes", "streams", "sessions")
+SIZES = (1, 2, 4, BATCH)
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A server with models on a fake GPU."""
+
+    running: Running
+    client: Client
+    fake: FakeCuda
+
+    @property
+    def log(self) -> str:
+        """The lines of Triton so far."""
+        return self.running.log.read_text()
+
+    def changes(self, before: Mapping[str, int]) -> Mapping[str, int]:
+        """The counters that have changed, and by how much."""
+        after = self.fake.counters()
+        return {name: after[name] - before[name] for name in after if after[name] != before[name]}
+
+    def kept(self) -> Mapping[str, int]:
+        """The counters of what is allocated."""
+        counters = self.fake.counters()
+        return {name: counters[name] for name in KEPT}
+
+    def failure(self, model: str) -> str:
+        """The reason why a model cannot be loaded."""
+        with pytest.raises(InferenceServerException) as raised:
+            self.client.load_model(model, client_timeout=PATIENCE_S)
+        return str(raised.value)
+
+
+@contextlib.contextmanager
+def serving(native: Path, fake: FakeCuda, folder: Path, *flags: str, **models: Callable[[Path], None]) -> Iterator[Gpu]:
+    """A server whose models are loaded by request; at its end nothing of the GPU is left."""
+    for name, write in models.items():
+        write(folder / "repository" / name)
+    more = ["--model-control-mode=explicit", *flags]
+    with (
+        start_triton(folder / "repository", folder, native, more, fake) as running,
+        grpc.InferenceServerClient(running.address) as client,
+    ):
+        yield Gpu(running, client, fake)
+        assert fake.counters()["faults"] == 0
+    assert fake.left_over() == {}
+
+
+def write_product(more: str) -> Callable[[Path], None]:
+    """A writer of products of these fields."""
+    return lambda folder: product(folder, more)
+
+
+REFUSED = {
+    "unknown_option": (
+        write_product(ON_GPU + cuda(user_compute_stream="1")),
+        "option 'user_compute_stream' found in gpu_execution_accelerator 'cuda'; wanted arena_extend_strategy, cudnn_",
+    ),
+    "wrong_value": (
+        write_product(ON_GPU + cuda(cudnn_conv_algo_search="9")),
+        "cudnn_conv_algo_search: found '9', wanted one of EXHAUSTIVE, HEURISTIC, DEFAULT",
+    ),
+    "tensorrt": (
+        write_product(ON_GPU + cuda(accelerator="tensorrt")),
+        "gpu_execution_accelerator 'tensorrt' found; this backend has ONNX Runtime's CPU and CUDA providers only",
+    ),
+    "large_size": (
+        write_product(ON_GPU + cuda([1, 2 * BATCH])),
+        f"graph_spec: found batch_size {2 * BATCH}, wanted 1 to max_batch_size {BATCH}",
+    ),
+    "small_sizes": (
+        write_product(ON_GPU + cuda([1, 2])),
+        f"the largest batch_size is 2, wanted max_batch_size {BATCH}",
+    ),
+    "no_such_device": (
+        write_product("instance_group { kind: KIND_GPU gpus: [1] }"),
+        "invalid or unsupported gpu id 1",
+    ),
+    "limited": (
+        write_product(ON_GPU + cuda(graphs=False, gpu_mem_limit="100")),
+        "Failed to allocate memory for requested buffer",
+    ),
+}
+SERVED: dict[str, Callable[[Path], None]] = {
+    "cpu": write_product(ON_CPU),
+    "graphs": write_product(ON_GPU + cuda(SIZES, prefer_nhwc="1") + warm_up()),
+    "cold": write_product(ON_GPU.replace("count: 1", "count: 2") + cuda() + MERGING),
+    "sizes": write_product(ON_GPU + cuda([4, BATCH], graphs=False)),
+    "plain": write_product(ON_GPU + MERGING),
+    "shared": write_product(ON_GPU.replace("count: 1", "count: 3")),
+    "double": lambda folder: double(folder, ON_GPU),
+    "double_graphs": lambda folder: double(folder, ON_GPU + cuda()),
+    "double_cpu": lambda folder: double(folder, ON_CPU),
+    "twice": lambda folder: ensemble(folder, "double", "double_graphs"),
+    "mixed": lambda folder: ensemble(folder, "double", "double_cpu", "double"),
+    "free": lambda folder: convolution(folder, "-1", ON_GPU + cuda()),
+    "fixed": lambda folder: convolution(folder, "4", ON_GPU + cuda([1, BATCH])),
+}
+
+
+@pytest.fixture(scope="module")
+def gpu(native: Path, compiled_fake_cuda: FakeCuda, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gpu]:
+    """A server with one GPU."""
+    folder = tmp_path_factory.mktemp("gpu")
+    fake = compiled_fake_cuda.for_server(folder)
+    with serving(native, fake, folder, **SERVED, **{name: write for name, (write, _) in REFUSED.items()}) as made:
+        yield made
+
+
+@pytest.fixture
+def rows() -> np.ndarray:
+    """A full batch."""
+    return np.random.default_rng(3).random((BATCH, ROWS), np.float32)
+
+
+@contextlib.contextmanager
+def loaded(gpu: Gpu, *names: str) -> Iterator[None]:
+    """Models for the time of a block."""
+    for name in names:
+        gpu.client.load_model(name, client_timeout=PATIENCE_S)
+    try:
+        yield
+    finally:
+        for name in reversed(names):
+            gpu.client.unload_model(name)
+        eventually(lambda: not set(names) & set(present(gpu.client)), "models that are unloaded")
+
+
+def test_each_batch_size_is_captured_once_and_repeated(gpu: Gpu, rows: np.ndarray) -> None:
+    """The first warm-up captures every size; a batch is filled up to the next one and its answer cut back."""
+    before = gpu.fake.counters()["captures"]
+    with loaded(gpu, "cpu", "graphs"):
+        assert gpu.fake.counters()["captures"] == before + len(SIZES)
+        for size in (3, 1, BATCH, 5, 2, 1, 7):
+            expected = ask(gpu.client, "cpu", x=rows[:size])["y"]
+            counters = gpu.fake.counters()
+            np.testing.assert_array_equal(ask(gpu.client, "graphs", x=rows[:size])["y"], expected)
+            assert gpu.changes(counters) == {"to_device": 1, "to_host": 1, "replays": 1}
+
+
+def test_joined_requests_are_one_copy_each_way(gpu: Gpu, rows: np.ndarray) -> None:
+    """Without a warm-up the first run captures; two instances answer as the CPU does."""
+    with loaded(gpu, "cpu", "cold"):
+        expected = ask(gpu.client, "cpu", x=rows)["y"]
+        for _ in range(3):
+            answers = ask_together(gpu.client, "cold", [{"x": row[None]} for row in rows])
+            np.testing.assert_array_equal(np.concatenate([answer["y"] for answer in answers]), expected)  # type: ignore[index]
+        counters = gpu.fake.counters()
+        assert counters["to_device"] <= counters["replays"] + counters["captures"]
+
+
+@pytest.mark.parametrize("name", ["sizes", "plain"])
+def test_without_graphs_the_answers_are_the_same(gpu: Gpu, rows: np.ndarray, name: str) -> None:
+    """Sizes without graphs are filled up and cut back as well."""
+    with loaded(gpu, "cpu", name):
+        for size in (1, 3, BATCH, 2):
+            expected = ask(gpu.client, "cpu", x=rows[:size])["y"]
+            np.testing.assert_array_equal(ask(gpu.client, name, x=rows[:size])["y"], expected)
+
+
+def test_instances_without_graphs_share_their_weights(gpu: Gpu) -> None:
+    """Three instances have one session."""
+    before = gpu.fake.counters()["sessions"]
+    with loaded(gpu, "shared"):
+        assert gpu.fake.counters()["sessions"] == before + 1
+
+
+@contextlib.contextmanager
+def region(gpu: Gpu, content: np.ndarray) -> Iterator[np.memmap]:
+    """Memory of the GPU that a client shares with the server, by the name "region"."""
+    file = gpu.running.log.with_name("region")
+    content.tofile(file)
+    handle = base64.b64encode(str(file).encode().ljust(HANDLE_BYTES, b"\0"))
+    gpu.client.register_cuda_shared_memory("region", handle, 0, content.nbytes)
+    try:
+        yield np.memmap(file, content.dtype, "r+", shape=content.shape)
+    finally:
+        gpu.client.unregister_cuda_shared_memory("region")
+
+
+def in_region(gpu: Gpu, model: str, count: int) -> None:
+    """A request whose input is the region's first half, and whose output its second half."""
+    size = count * ROWS * 4
+    tensor = grpc.InferInput("x", [count, ROWS], "FP32")
+    tensor.set_shared_memory("region", size)
+    output = grpc.InferRequestedOutput("y")
+    output.set_shared_memory("region", size, size)
+    gpu.client.infer(model, [tensor], outputs=[output], client_timeout=PATIENCE_S)
+
+
+@pytest.mark.parametrize("name", ["double", "double_graphs", "double_cpu"])
+@pytest.mark.parametrize("count", [1, 3])
+def test_tensors_in_memory_of_the_gpu_are_used_where_they_are(
+    gpu: Gpu, rows: np.ndarray, name: str, count: int
+) -> None:
+    """No tensor takes a way through the host, unless the model is on the CPU."""
+    x = rows[:count]
+    with loaded(gpu, name), region(gpu, np.concatenate([x, np.zeros_like(x)])) as shared:
+        for _ in range(2):
+            counters = gpu.fake.counters()
+            shared[count:] = 0
+            in_region(gpu, name, count)
+            np.testing.assert_array_equal(shared[count:], 2 * x)
+        changes = gpu.changes(counters)
+    if name == "double":
+        assert changes == {"runs": 1}
+    elif name == "double_cpu":
+        assert changes == {"to_host": 1, "to_device": 1}
+    elif count in SIZES:
+        assert changes == {"on_device": 2, "replays": 1}
+
+
+@pytest.mark.parametrize(("name", "times"), [("twice", 2), ("mixed", 3)])
+def test_models_of_an_ensemble_hand_on_tensors(gpu: Gpu, rows: np.ndarray, name: str, times: int) -> None:
+    """Between two models on the GPU a tensor stays there; one on the CPU reads it from there."""
+    with loaded(gpu, "double", "double_graphs", "double_cpu", name):
+        for size in (1, 1, 3, BATCH, 1):
+            x = rows[:size]
+            counters = gpu.fake.counters()
+            np.testing.assert_array_equal(ask(gpu.client, name, x=x)["y"], x * 2**times)
+        if name == "twice":
+            assert gpu.changes(counters)["on_device"] >= 1
+
+
+def test_free_sizes_are_served_without_graphs(gpu: Gpu) -> None:
+    """The log says why there are no graphs and what convolutions of free sizes cost."""
+    with loaded(gpu, "free", "fixed"):
+        for name, side in (("free", 3), ("free", 5), ("fixed", 4)):
+            x = np.random.default_rng(side).random((2, 1, side, side), np.float32)
+            np.testing.assert_array_equal(ask(gpu.client, name, x=x)["y"], 2 * x)
+    assert "model 'free' is served without CUDA graphs: 'x' has [-1, 1, -1, -1], where -1 is any size" in gpu.log
+    assert "model 'free' has convolutions and free sizes, without CUDA graphs" in gpu.log
+    assert "model 'fixed'" not in gpu.log
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_wrong_configuration_is_refused(gpu: Gpu, rows: np.ndarray, name: str) -> None:
+    """The reason says what was found and what is wanted; other models go on."""
+    with loaded(gpu, "cpu"):
+        assert REFUSED[name][1] in gpu.failure(name)
+        assert ask(gpu.client, "cpu", x=rows)["y"].shape == (BATCH, COLUMNS)
+
+
+def test_a_model_leaves_nothing_on_the_gpu(gpu: Gpu, rows: np.ndarray) -> None:
+    """Loaded and unloaded again and again it has as much memory as the first time."""
+
+    def once() -> Mapping[str, int]:
+        with loaded(gpu, "graphs", "plain", "double", "double_graphs", "twice"):
+            for name in ("graphs", "plain", "twice"):
+                ask(gpu.client, name, x=rows)
+            return gpu.kept()
+
+    empty, first = gpu.kept(), once()
+    for _ in range(3):
+        assert once() == first
+        assert gpu.kept() == empty
+
+
+def test_a_capture_waits_for_those_who_ask_for_memory(gpu: Gpu, rows: np.ndarray) -> None:
+    """Models are captured again and again next to others that run and that load; no capture breaks."""
+
+    def keep_loading(client: Client) -> None:
+        client.load_model("shared")
+        client.unload_model("shared")
+
+    def keep_asking(client: Client, size: int) -> None:
+        np.testing.assert_array_equal(ask(client, "double", x=rows[:size])["y"], 2 * rows[:size])
+
+    def work(number: int, ended: threading.Event) -> None:
+        with grpc.InferenceServerClient(gpu.running.address) as client:
+            while not ended.is_set():
+                keep_asking(client, number) if number else keep_loading(client)
+
+    with loaded(gpu, "double"), at_once(4, work):
+        for _ in range(5):
+            with loaded(gpu, "graphs"):
+                assert ask(gpu.client, "graphs", x=rows)["y"].shape == (BATCH, COLUMNS)
+    assert gpu.fake.counters()["broken_captures"] == 0
+
+
+def test_nodes_that_cuda_lacks_are_named(native: Path, fake_cuda: FakeCuda, tmp_path: Path, rows: np.ndarray) -> None:
+    """The model is served without graphs."""
+    models = {
+        "erf": lambda folder: product(folder, ON_GPU + cuda(SIZES) + warm_up(), "Erf"),
+        "graphs": SERVED["graphs"],
+    }
+    with serving(native, replace(fake_cuda, lacks="Erf"), tmp_path, **models) as gpu:
+        with loaded(gpu, "erf", "graphs"):
+            assert ask(gpu.client, "erf", x=rows[:3])["y"].shape == (3, COLUMNS)
+        assert "model 'erf' is served without CUDA graphs: the CUDA provider lacks Erf (lonely)" in gpu.log
+        assert "Identity (other)" not in gpu.log
+        assert fake_cuda.counters()["captures"] == len(SIZES)
+
+
+@pytest.mark.parametrize(
+    ("provider", "reason"),
+    [
+        ("none", "has no CUDA provider: install it by `tritonkit server install --gpu`, or use kind KIND_CPU"),
+        ("missing", "cannot use GPU 0; `tritonkit doctor` looks for the cause: ONNX Runtime: Failed to load library"),
+    ],
+)
+def test_without_the_provider_only_models_on_a_gpu_are_refused(
+    native: Path, fake_cuda: FakeCuda, tmp_path: Path, rows: np.ndarray, provider: str, reason: str
+) -> None:
+    """The reason says what is missing and what brings it."""
+    models = {name: SERVED[name] for name in ("cpu", "plain", "graphs")}
+    with serving(native, replace(fake_cuda, provider=provider), tmp_path, **models) as gpu, loaded(gpu, "cpu"):
+        for name in ("plain", "graphs"):
+            assert reason in gpu.failure(name)
+        assert ask(gpu.client, "cpu", x=rows)["y"].shape == (BATCH, COLUMNS)
+
+
+def test_a_full_gpu_refuses_a_model_and_serves_the_others(
+    native: Path, fake_cuda: FakeCuda, tmp_path: Path, rows: np.ndarray
+) -> None:
+    """A pool of pinned memory that is too small is named, and the answers are the same."""
+    small = replace(fake_cuda, memory_bytes=(1 << 20) + 64 * 4096)
+    models = {
+        "cpu": write_product(ON_CPU),
+        "graphs": SERVED["graphs"],
+        "wide_cpu": lambda folder: product(folder, ON_CPU, columns=512),
+        "wide": lambda folder: product(folder, ON_GPU + cuda(), columns=512),
+        "large": lambda folder: product(folder, ON_GPU + cuda(), columns=1 << 14),
+        "large_plain": lambda folder: product(folder, ON_GPU, columns=1 << 14),
+    }
+    flags = ("--cuda-memory-pool-byte-size=0:1048576", "--pinned-memory-pool-byte-size=8192")
+    with serving(native, small, tmp_path, *flags, **models) as gpu, loaded(gpu, "cpu", "graphs", "wide_cpu", "wide"):
+        assert "Failed to allocate memory" in gpu.failure("large")
+        assert "Failed to allocate memory" in gpu.failure("large_plain")
+        for on_cpu, name in (("cpu", "graphs"), ("wide_cpu", "wide"), ("wide_cpu", "wide")):
+            expected = ask(gpu.client, on_cpu, x=rows[:3])["y"]
+            np.testing.assert_array_equal(ask(gpu.client, name, x=rows[:3])["y"], expected)
+        assert gpu.log.count("Triton's pool of pinned memory has no room for") == 1
+
+
+def test_a_backend_is_tried_on_a_gpu(native: Path, fake_cuda: FakeCuda) -> None:
+    """The reason is empty if the provider works, and else says what is wrong; so `doctor` can say it."""
+    (server,) = SERVER.glob("lib/python*/site-packages/nvidia_pytriton.libs/libtritonserver*.so")
+    code = (
+        "import ctypes, sys\n"
+        "ctypes.CDLL(sys.argv[1], mode=ctypes.RTLD_GLOBAL)\n"
+        "attempt = ctypes.CDLL(sys.argv[2]).tritonkit_try_gpu\n"
+        "attempt.restype = ctypes.c_char_p\n"
+        "print((attempt(sys.argv[3].encode(), sys.argv[4].encode()) or b'').decode())"
+    )
+
+    def attempt(fake: FakeCuda, libraries: str = "") -> str:
+        words = [sys.executable, "-c", code, str(server), str(native / "libtriton_onnxruntime.so"), str(fake.engine)]
+        environment = {**os.environ, **fake.variables, "LD_LIBRARY_PATH": str(server.parent)}
+        return subprocess.run(
+            [*words, libraries], env=environment, capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    assert attempt(fake_cuda, str(fake_cuda.real_engine)) == ""
+    assert "this server sees no GPU" in attempt(replace(fake_cuda, devices=0))
+    assert "has no CUDA provider" in attempt(replace(fake_cuda, provider="none"))
+    assert "libcublasLt.so.13: cannot open" in attempt(replace(fake_cuda, provider="missing"))
+    assert "load-first: /no/lib.so: cannot open shared object file" in attempt(fake_cuda, "/no/lib.so")
