@@ -73,10 +73,9 @@ void check_api() {
 
 // What is wrong with the engine or its work; null where nothing is.
 template <typename Work>
-const char* why_not(const char* engine, Work work, const char* libraries = "") {
+const char* why_not(const char* engine, Work work) {
   static std::string wrong;
   try {
-    load_first(libraries);
     load_engine(engine, {});
   } catch (const std::exception& error) {
     wrong = error.what();
@@ -165,9 +164,9 @@ __attribute__((visibility("default"))) const char* tritonkit_try(const char* eng
   return why_not(engine, [] {});
 }
 
-// The same for the first GPU. `libraries` are those of load-first.
-__attribute__((visibility("default"))) const char* tritonkit_try_gpu(const char* engine, const char* libraries) {
-  return why_not(engine, try_gpu, libraries);
+// The same for the first GPU.
+__attribute__((visibility("default"))) const char* tritonkit_try_gpu(const char* engine) {
+  return why_not(engine, try_gpu);
 }
 
 }  // extern "C"

@@ -19,7 +19,7 @@ from tritonkit.machine import cores
 from tritonkit.resources import shipped
 from tritonkit.serve.core.cuda import why_no_provider
 from tritonkit.serve.core.devices import DRIVER, Device, Driver, find_driver
-from tritonkit.serve.core.native_backends import why_not
+from tritonkit.serve.core.native_backends import why_not, why_not_on_gpu
 from tritonkit.serve.core.supervisor import SHARED_MEMORY
 from tritonkit.serve.install import ServerInstallation, find_server, how_to_change, how_to_install
 from tritonkit.serve.libpython import check_glibc, find_libpython
@@ -261,7 +261,7 @@ def _cuda(server: ServerInstallation, driver: Driver) -> _Finding:
     if not server.for_gpu:
         unused = "" if driver.too_old or not driver.devices else f"{how_to_change(server)}: models run on the GPU then"
         return _Finding("the server environment is for CPUs", unused)
-    wrong = why_no_provider(server.folder)
+    wrong = why_no_provider(server.folder) or why_not_on_gpu(server.folder, server.libraries[0])
     if not wrong:
         return _Finding("the server environment is for GPUs: ONNX Runtime's CUDA provider can be used")
     finding = f"the server environment is for GPUs, and models run on the CPU alone: {wrong}"

@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -39,6 +36,7 @@ from tests.server.onnx_models import BATCH, MERGING
 from tests.server.raw import Client, Running, ask, ask_together, start_triton
 from tests.server.sharing import present
 from tests.waiting import PATIENCE_S, eventually
+from tritonkit.serve.core.native_backends import why_not_on_gpu
 
 HANDLE_BYTES = 64
 KEPT = ("allocations", "allocated_bytes", "streams", "sessions")
@@ -377,26 +375,47 @@ def test_a_full_gpu_refuses_a_model_and_serves_the_others(
         assert gpu.log.count("Triton's pool of pinned memory has no room for") == 1
 
 
-def test_a_backend_is_tried_on_a_gpu(native: Path, fake_cuda: FakeCuda) -> None:
-    """The reason is empty if the provider works, and else says what is wrong; so `doctor` can say it."""
-    (server,) = SERVER.glob("lib/python*/site-packages/nvidia_pytriton.libs/libtritonserver*.so")
-    code = (
-        "import ctypes, sys\n"
-        "ctypes.CDLL(sys.argv[1], mode=ctypes.RTLD_GLOBAL)\n"
-        "attempt = ctypes.CDLL(sys.argv[2]).tritonkit_try_gpu\n"
-        "attempt.restype = ctypes.c_char_p\n"
-        "print((attempt(sys.argv[3].encode(), sys.argv[4].encode()) or b'').decode())"
-    )
+def test_libraries_are_opened_before_the_engine(
+    native: Path, fake_cuda: FakeCuda, tmp_path: Path, rows: np.ndarray
+) -> None:
+    """One that is not there is named by the model's failure, with the setting that names it."""
+    for name, first, reason in (
+        ("there", f"{fake_cuda.real_engine}:", ""),
+        (
+            "absent",
+            f"{fake_cuda.real_engine}:/no/lib.so",
+            "onnxruntime,load-first: /no/lib.so: cannot open shared object",
+        ),
+    ):
+        flag = f"--backend-config=onnxruntime,load-first={first}"
+        (tmp_path / name).mkdir()
+        with serving(native, fake_cuda, tmp_path / name, flag, plain=SERVED["plain"]) as gpu:
+            if reason:
+                assert reason in gpu.failure("plain")
+            else:
+                gpu.client.load_model("plain")
+                assert ask(gpu.client, "plain", x=rows)["y"].shape == (BATCH, COLUMNS)
 
-    def attempt(fake: FakeCuda, libraries: str = "") -> str:
-        words = [sys.executable, "-c", code, str(server), str(native / "libtriton_onnxruntime.so"), str(fake.engine)]
-        environment = {**os.environ, **fake.variables, "LD_LIBRARY_PATH": str(server.parent)}
-        return subprocess.run(
-            [*words, libraries], env=environment, capture_output=True, text=True, check=True
-        ).stdout.strip()
 
-    assert attempt(fake_cuda, str(fake_cuda.real_engine)) == ""
+def test_a_backend_is_tried_on_a_gpu(
+    native: Path, fake_cuda: FakeCuda, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reason is empty if a network runs there, and else says what is wrong; `doctor` says it."""
+    (server,) = SERVER.glob("lib/python*/site-packages/nvidia_pytriton.libs")
+    for name, file in (
+        ("lib/tritonkit/libtriton_onnxruntime.so", native / "libtriton_onnxruntime.so"),
+        ("lib/python3.11/site-packages/onnxruntime/capi/libonnxruntime.so.1", fake_cuda.engine),
+    ):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).symlink_to(file)
+
+    def attempt(fake: FakeCuda) -> str:
+        for name, value in fake.variables.items():
+            monkeypatch.setenv(name, value)
+        return why_not_on_gpu(tmp_path, server)
+
+    assert attempt(fake_cuda) == ""
     assert "this server sees no GPU" in attempt(replace(fake_cuda, devices=0))
     assert "has no CUDA provider" in attempt(replace(fake_cuda, provider="none"))
     assert "libcublasLt.so.13: cannot open" in attempt(replace(fake_cuda, provider="missing"))
-    assert "load-first: /no/lib.so: cannot open shared object file" in attempt(fake_cuda, "/no/lib.so")
+    assert why_not_on_gpu(tmp_path / "empty", server) == ""

@@ -25,7 +25,8 @@ ort::Session* open(const Config& config, const ort::SessionOptions* options) {
 
 ort::OptionsPtr gpu_options(const Config& config, const Placement& placement, const CudaSettings& settings,
                             bool graphs) {
-  ort::OptionsPtr options = session_options(config, threads_asked(config, kIntraOp));
+  // The work is the GPU's: threads for each core, ONNX Runtime's default, would be idle.
+  ort::OptionsPtr options = session_options(config, std::max(1, threads_asked(config, kIntraOp)));
   append_cuda(options.get(), settings, placement.device, graphs);
   return options;
 }

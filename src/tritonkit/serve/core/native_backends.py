@@ -16,7 +16,16 @@ from pathlib import Path
 
 from .cuda import cuda_libraries
 
-__all__ = ["ENGINES", "PAD", "STEPS", "NativeBackend", "backend_flags", "find_native_backends", "why_not"]
+__all__ = [
+    "ENGINES",
+    "PAD",
+    "STEPS",
+    "NativeBackend",
+    "backend_flags",
+    "find_native_backends",
+    "why_not",
+    "why_not_on_gpu",
+]
 
 PAD = "tritonkit.pad"
 """The parameter of a model whose requests these backends pad to one length, which NVIDIA's cannot do."""
@@ -35,11 +44,11 @@ _TRY_S = 60.0
 # This runs in a separate process, because an engine of another ABI may crash it.
 _TRY = """
 import ctypes, sys
-server, backend, engine, *first = sys.argv[1:]
+function, server, backend, engine, *first = sys.argv[1:]
 for library in first:
     ctypes.CDLL(library)
 ctypes.CDLL(server, mode=ctypes.RTLD_GLOBAL)
-attempt = ctypes.CDLL(backend).tritonkit_try
+attempt = getattr(ctypes.CDLL(backend), function)
 attempt.restype = ctypes.c_char_p
 wrong = attempt(engine.encode())
 sys.exit(wrong.decode(errors="replace") if wrong else 0)
@@ -70,11 +79,11 @@ def find_native_backends(environment: Path, server_libraries: Path) -> dict[str,
         server_libraries: the folder of libtritonserver.
     """
     backends = {}
-    for name, pattern in ENGINES.items():
-        library = environment / "lib" / "tritonkit" / f"libtriton_{name}.so"
+    for name in ENGINES:
+        library = _library(environment, name)
         if not library.is_file():
             continue
-        engine = next(environment.glob(f"lib/python3.*/site-packages/{pattern}"), None)
+        engine = _engine(environment, name)
         first = cuda_libraries(environment) if name == "onnxruntime" else ()
         wrong = _tried(library, engine, server_libraries, first) if engine else "its engine is not installed"
         backends[name] = NativeBackend(name, library, engine, wrong, first)
@@ -105,6 +114,30 @@ def why_not(backends: Mapping[str, NativeBackend], names: Iterable[str] = tuple(
     return "; ".join(f"{name}: {wrong}" for name, wrong in reasons.items() if wrong)
 
 
+def why_not_on_gpu(environment: Path, server_libraries: Path) -> str:
+    """The reason why the native ONNX Runtime backend cannot run a network on the first GPU.
+
+    It is tried, every time. The reason is empty if it can, or if the backend is not compiled.
+
+    Args:
+        environment: a virtual environment with lib/tritonkit.
+        server_libraries: the folder of libtritonserver.
+    """
+    library = _library(environment, "onnxruntime")
+    engine = _engine(environment, "onnxruntime")
+    if not library.is_file() or engine is None:
+        return ""
+    return _try(library, engine, server_libraries, cuda_libraries(environment), "tritonkit_try_gpu")
+
+
+def _library(environment: Path, name: str) -> Path:
+    return environment / "lib" / "tritonkit" / f"libtriton_{name}.so"
+
+
+def _engine(environment: Path, name: str) -> Path | None:
+    return next(environment.glob(f"lib/python3.*/site-packages/{ENGINES[name]}"), None)
+
+
 def _tried(library: Path, engine: Path, server_libraries: Path, first: Sequence[Path]) -> str:
     """The reason why a backend cannot use its engine, or ""; it is cached next to the library."""
     note = library.with_name(f"{library.name}.tried")
@@ -129,7 +162,9 @@ def _identities(*files: Path) -> list[list[str | int]]:
     return [[str(file), (at := file.stat()).st_size, at.st_mtime_ns] for file in files]
 
 
-def _try(library: Path, engine: Path, server_libraries: Path, first: Sequence[Path]) -> str:
+def _try(
+    library: Path, engine: Path, server_libraries: Path, first: Sequence[Path], function: str = "tritonkit_try"
+) -> str:
     server = next(server_libraries.glob("libtritonserver*.so*"), None)
     if server is None:
         return f"there is no libtritonserver in {server_libraries}"
@@ -138,7 +173,7 @@ def _try(library: Path, engine: Path, server_libraries: Path, first: Sequence[Pa
     environment: Mapping[str, str] = {**os.environ, "LD_LIBRARY_PATH": folders}
     try:
         ran = subprocess.run(
-            [sys.executable, "-IS", "-c", _TRY, *map(str, (server, library, engine, *first))],
+            [sys.executable, "-IS", "-c", _TRY, function, *map(str, (server, library, engine, *first))],
             capture_output=True,
             text=True,
             check=False,
