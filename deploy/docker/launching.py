@@ -19,6 +19,8 @@ from typing import Any
 from allowed import config_flag
 from callers import later
 from checks import MIB, Refused, check_key, check_memory, check_repository, read_needs
+from core.cuda import provider_of, why_no_provider
+from core.devices import DRIVER, find_driver
 from core.flags import HTTP_SOCKET, server_arguments
 from core.launch import Launch, guard_in
 from core.native_backends import ENGINES, PAD, backend_flags, find_native_backends, why_not
@@ -28,7 +30,7 @@ from core.threads import thread_variables
 from health import RUN
 from machine import cores
 
-__all__ = ["HOST", "REGIONS", "SHARED_MEMORY", "backends", "command", "rest_proxy", "say"]
+__all__ = ["HOST", "REGIONS", "SHARED_MEMORY", "backends", "check_gpus", "command", "rest_proxy", "say"]
 
 _HOME = Path("/opt/tritonserver")
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 (where POSIX shared memory is on Linux)
@@ -110,6 +112,7 @@ def _arguments(options: argparse.Namespace, models: list[str], needs: dict[str, 
             "a model's requests of different lengths share its batches, which NVIDIA's backends cannot pad",
             "build it again: tritonkit build --target nvidia",
         )
+    check_gpus(options.repository, configs, _VENV)
     late = later(options.repository)
     common = server_arguments(
         binary=_HOME / "bin" / "tritonserver",
@@ -126,6 +129,29 @@ def _arguments(options: argparse.Namespace, models: list[str], needs: dict[str, 
         shared_memory=options.shared_memory,
     )
     return [*common, *flags, *_age_flags(options), *_trace_flags(options)]
+
+
+def check_gpus(repository: Path, configs: str, environment: Path) -> None:
+    """Refused if models ask for a GPU and this container has none that they can use.
+
+    Args:
+        repository: their folder.
+        configs: the text of their configurations.
+        environment: the server environment. In NVIDIA's image, its own engines decide about the driver.
+    """
+    if "KIND_GPU" not in configs:
+        return
+    driver = find_driver()
+    wrong = driver.wrong
+    if not wrong and provider_of(environment) is not None:
+        wrong = driver.too_old or why_no_provider(environment)
+    if wrong:
+        raise Refused(
+            repository,
+            f"models ask for a GPU (KIND_GPU): {wrong}",
+            f"driver {DRIVER} or newer on the machine, and docker run --gpus all (pods: the overlay gpu);"
+            " without a GPU: tritonkit build --target cpu",
+        )
 
 
 @cache

@@ -114,7 +114,19 @@ def test_compose_reads_the_file(built: Path) -> None:
     tritonkit("compose", cwd=built)
     for folder in (built, PROJECT):
         done = subprocess.run(
-            [*COMPOSE, "--profile", "load", "--profile", "gpu", "--profile", "tracing", "config", "-q"],
+            [
+                *COMPOSE,
+                "--profile",
+                "load",
+                "--profile",
+                "gpu",
+                "--profile",
+                "nvidia",
+                "--profile",
+                "tracing",
+                "config",
+                "-q",
+            ],
             capture_output=True,
             text=True,
             check=False,

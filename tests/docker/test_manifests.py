@@ -22,7 +22,7 @@ from tritonkit.serve.command import python_run
 from tritonkit.serve.manifests import GENERATIONS, LANGUAGE_WEIGHTS, STUB_BYTES, container_needs
 from tritonkit.serve.shm import MIB
 
-PROFILES = ("gpu", "kubernetes", "limits", "load", "tools", "tracing")
+PROFILES = ("gpu", "kubernetes", "limits", "load", "nvidia", "tools", "tracing")
 LINES = r"\A# Written by .* \(cores (\d+)\)\.\n"
 
 
@@ -131,13 +131,19 @@ def test_compose_reads_the_file(project: Path, tool: tuple[str, ...]) -> None:
         "locust",
         "builder-gpu",
         "triton-gpu",
+        "builder-nvidia",
+        "triton-nvidia",
         "store-tools",
     }
-    assert {"shm_size", "mem_limit"} <= services["triton"].keys() & services["triton-gpu"].keys()
-    devices = services["triton-gpu"]["deploy"]["resources"]["reservations"]["devices"]
-    assert devices[0]["driver"] == "nvidia"
-    assert services["builder-gpu"]["command"] == ["--target", "nvidia"]
-    assert any("model_repository_nvidia" in str(volume) for volume in services["triton-gpu"]["volumes"])
+    for target in ("gpu", "nvidia"):
+        server = services[f"triton-{target}"]
+        assert {"shm_size", "mem_limit"} <= services["triton"].keys() & server.keys()
+        assert server["deploy"]["resources"]["reservations"]["devices"][0]["driver"] == "nvidia"
+        assert services[f"builder-{target}"]["command"] == ["--target", target]
+        assert any(f"model_repository_{target}" in str(volume) for volume in server["volumes"])
+        assert server["build"]["target"] == f"server-{target}"
+    assert services["triton-gpu"]["build"]["args"]["REQUIREMENTS"] == "requirements-gpu.lock"
+    assert services["triton-gpu"]["build"]["args"]["BASE"] == services["triton"]["build"]["args"]["BASE"]
     for name, service in services.items():
         assert service["read_only"], name
         assert service["cap_drop"] == ["ALL"], name
@@ -174,7 +180,7 @@ def test_prometheus_reads_its_configuration(project: Path) -> None:
 def test_every_image_has_a_pinned_default(project: Path) -> None:
     """No image without a tag, none called latest, and each can be changed by a variable."""
     text = (project / "docker-compose.yml").read_text()
-    images = re.findall(r"^\s+(?:image|BASE|GPU_BASE): (.+)$", text, re.MULTILINE)
-    assert len(images) == 15
+    images = re.findall(r"^\s+(?:image|BASE|NVIDIA_BASE): (.+)$", text, re.MULTILINE)
+    assert len(images) == 16
     for image in images:
         assert re.fullmatch(r"\$\{TRITONKIT_\w+:-[\w./-]+:[\w.-]*\d[\w.-]*\}", image), image

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakedriver import FakeDriver, write_cuda_packages
+
 CLONE = Path(__file__).resolve().parents[2]
 
 
@@ -175,3 +177,41 @@ def test_models_that_call_others_come_last(tmp_path: Path) -> None:
     first, second = done.stdout.split("|")
     assert first.split() == ["b_caller", "a_caller", "joined"]
     assert second.split() == ["b_caller", "early", "a_caller", "joined"]
+
+
+def test_a_container_without_its_gpu_says_what_is_missing(
+    fake_driver: FakeDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It refuses to start, as for all that a container lacks; models on the CPU ask no driver."""
+    image = tmp_path / "image"
+    shutil.copytree(CLONE / "deploy/docker", image, ignore=shutil.ignore_patterns("keys", "wheels"))
+    shutil.copytree(CLONE / "src/tritonkit/serve/core", image / "core")
+    for name in ("repository/publish/configurations.py", "repository/publish/integrity.py", "machine.py"):
+        shutil.copy(CLONE / "src/tritonkit" / name, image)
+    environment = tmp_path / "venv"
+    write_cuda_packages(environment / "lib" / "python3.11" / "site-packages", fake_driver)
+    code = """if True:
+        import sys
+        sys.path.insert(0, sys.argv[1])
+        from launching import Path, Refused, check_gpus
+        try:
+            check_gpus(Path("/models"), sys.argv[2], Path(sys.argv[3]))
+        except Refused as refusal:
+            sys.exit(str(refusal))
+    """
+
+    def refusal(kind: str) -> str:
+        command = [sys.executable, "-IS", "-c", code, str(image), f"kind: {kind}", str(environment)]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stderr
+
+    fake_driver.answer(monkeypatch)
+    assert refusal("KIND_GPU") == ""
+    fake_driver.answer(monkeypatch, cuda=12080, version="570.86.10")
+    assert "error: /models: models ask for a GPU (KIND_GPU): the driver 570.86.10 runs CUDA 12.8" in refusal("KIND_GPU")
+    assert "driver 580 or newer on the machine, and docker run --gpus all" in refusal("KIND_GPU")
+    assert refusal("KIND_CPU") == ""
+    fake_driver.answer(monkeypatch, cuda=13000, devices=0)
+    assert "CUDA sees no GPU" in refusal("KIND_GPU")
+    fake_driver.answer(monkeypatch, devices=1)
+    next(environment.rglob("libcudnn.so.9")).unlink()
+    assert "CUDA's libraries are incomplete: libcudnn.so.9" in refusal("KIND_GPU")

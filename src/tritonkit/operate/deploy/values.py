@@ -48,6 +48,7 @@ class Images(Strict):
 
     server: Image = "tritonkit/server:0.1.0"
     server_gpu: Image = "tritonkit/server-gpu:0.1.0"
+    server_nvidia: Image = "tritonkit/server-nvidia:0.1.0"
     tools: Image = "tritonkit/tools:0.1.0"
 
 

@@ -20,6 +20,7 @@ VERSIONS = ("1.32", "1.34", "1.36")
 OVERLAYS = (
     "cpu",
     "gpu",
+    "nvidia",
     "hpa",
     "keda",
     "prometheus-adapter",
@@ -188,11 +189,12 @@ def test_the_autoscaler_owns_the_number_of_replicas(kustomize: Build) -> None:
     assert scaler["metadata"]["namespace"] == "tritonkit"
 
 
-def test_a_gpu_is_asked_for_by_the_gpu_overlay_alone(kustomize: Build) -> None:
-    """With its own image."""
-    [gpu], [cpu] = (next(pods(kustomize(name)))["containers"] for name in ("gpu", "cpu"))
+def test_a_gpu_is_asked_for_by_the_overlays_for_it_alone(kustomize: Build) -> None:
+    """Each with its own image; all else they have in common."""
+    [gpu], [nvidia], [cpu] = (next(pods(kustomize(name)))["containers"] for name in ("gpu", "nvidia", "cpu"))
     assert gpu["resources"]["limits"]["nvidia.com/gpu"] == 1
     assert gpu["image"] == Images().server_gpu
+    assert nvidia == {**gpu, "image": Images().server_nvidia}
     assert "nvidia.com/gpu" not in cpu["resources"]["limits"]
 
 

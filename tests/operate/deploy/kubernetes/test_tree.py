@@ -64,10 +64,11 @@ def test_images_without_a_digest_are_listed(render: Render) -> None:
         "models:1",
         "prom/prometheus:v3.5.0",
         "tritonkit/server-gpu:0.1.0",
+        "tritonkit/server-nvidia:0.1.0",
         "tritonkit/server:0.1.0",
         "tritonkit/tools:0.1.0",
     ]
-    images = dict.fromkeys(("server", "server_gpu", "tools"), digest)
+    images = dict.fromkeys(("server", "server_gpu", "server_nvidia", "tools"), digest)
     tree = render(models={"image_volume": digest}, images=images)
     assert tagged(tree.values()) == ["prom/prometheus:v3.5.0"]
     assert pod(tree)["containers"][0]["image"] == digest
