@@ -15,11 +15,16 @@ from tritonkit.perf.diagnose import (
     ServerEvidence,
     diagnose,
 )
+from tritonkit.perf.diagnose.gpu_evidence import GpuEvidence
 from tritonkit.perf.diagnose.machine_evidence import MachineEvidence
+from tritonkit.perf.load.gpu import GpuUse
 
-__all__ = ["diagnosed", "language", "machine", "model", "server"]
+__all__ = ["diagnosed", "gpu", "language", "machine", "model", "server"]
 
-_FACTS = ("max_batch_size", "instances", "batches", "sequences", "delay_ms", "open_axes", "caches", "language")
+_FACTS = (
+    *("max_batch_size", "instances", "batches", "sequences", "delay_ms", "open_axes", "caches", "language"),
+    *("python", "gpu", "builds_plans"),
+)
 
 
 def model(name: str = "m", **changed: Any) -> ModelEvidence:
@@ -94,6 +99,12 @@ def machine(**changed: Any) -> MachineEvidence:
         shm_mib=64.0,
     )
     return replace(quiet, **changed)
+
+
+def gpu(busy: float, **changed: Any) -> GpuEvidence:
+    """An H100 that is used this share of the time."""
+    use = GpuUse("GPU-1", busy, 5.6 * (1 << 30), 80 * (1 << 30), 577.0, 700.0, None)
+    return replace(GpuEvidence(use), **changed)
 
 
 def server(*parts: ModelEvidence, address: str = "a:1", **changed: Any) -> ServerEvidence:

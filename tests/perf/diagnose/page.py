@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from tests.conftest import PROJECT
+from tests.perf.diagnose.recorded import RECORDED
 from tests.server.diagnose.cases import CASES, Case
 from tritonkit.perf.diagnose import HEALTHY, RULES
 
@@ -17,7 +18,7 @@ PAGE = PROJECT / "docs" / "diagnose.md"
 
 def parts() -> dict[str, str]:
     """Text by the name of its place in the page."""
-    return {"causes": _causes(), "provoked": _provoked()}
+    return {"causes": _causes(), "provoked": _provoked(), "recorded": _recorded()}
 
 
 def written(page: str) -> str:
@@ -41,6 +42,12 @@ def _provoked() -> str:
     lines += [
         f"| {_cause(case)} | {case.how} | {case.evidence or 'no rule fires'} | `{case.cause}` |" for case in CASES
     ]
+    return "\n".join(lines) + "\n"
+
+
+def _recorded() -> str:
+    lines = ["| verdict | trial | evidence |", "|---|---|---|"]
+    lines += [f"| `{trial.cause}` | {trial.how} | {trial.evidence} |" for trial in RECORDED]
     return "\n".join(lines) + "\n"
 
 

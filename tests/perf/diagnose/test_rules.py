@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.perf.diagnose.evidence import diagnosed, language, machine, model, server
+from tests.perf.diagnose.evidence import diagnosed, gpu, language, machine, model, server
 from tritonkit.perf.diagnose import RULES, Evidence, ModelEvidence, ServerEvidence, diagnose
 from tritonkit.perf.diagnose.machine_evidence import MachineEvidence, StubEvidence
 from tritonkit.perf.diagnose.rules.queue import erlang_wait_ms
@@ -44,9 +44,16 @@ def part(role: str) -> ServerEvidence:
 
 STUB = StubEvidence(7, "m", cores=0.95, working_threads=4, runnable=1.5, waits_per_s=150)
 
+ON_GPU: dict[str, Any] = BUSY | {"gpu": True, "batches": True, "max_batch_size": 64, "requests_per_run": 40.0}
+"""A model on a GPU that is full, with large batches."""
+CHANGING = {"builds_plans": True, "sizes": {8: 20, 24: 30, 56: 10}, "items_per_run": 24.0}
+
 ALONE: dict[str, list[ServerEvidence]] = {
     "cold-start": [server(model(early_compute_ms=400.0, late_compute_ms=2.0, runs_before=3))],
     "throttled": [server(machine=machine(throttled=0.5, throttled_s=2.0))],
+    "gpu-throttled": [
+        server(model(gpu=True), gpus=(gpu(0.9, throttled=0.8, clock=0.7, reasons=("its power limit",)),))
+    ],
     "memory": [server(machine=machine(memory_hits=500, memory_share=1.0))],
     "shared-memory": [server(machine=machine(shm_free_mib=1.0))],
     "gil": [server(model(**BUSY), machine=machine(stubs=(STUB,)))],
@@ -67,11 +74,17 @@ ALONE: dict[str, list[ServerEvidence]] = {
         server(model(**BUSY | {"max_batch_size": 1, "instances": 2, "busy": 2.0, "late_queue_ms": 900.0}))
     ],
     "serial-callers": [server(model(**BUSY | SERIAL))],
+    "rebuilding-plans": [server(model(**ON_GPU | CHANGING), gpus=(gpu(0.04),))],
+    "stubs-bound": [server(model(**ON_GPU | {"python": True, "items_per_run": 63.0}), gpus=(gpu(0.33),))],
+    "copies-bound": [server(model(**ON_GPU | {"copies": 0.7, "items_per_run": 63.0}), gpus=(gpu(0.3),))],
     "static-batching": [server(language(static=True, running=1.0, waiting=4.0))],
     "kv-cache-full": [server(language(running=8.0, stalled=4.0, cache=0.9, paused=10))],
     "places-taken": [server(language(running=8.0, waiting=6.0, cache=0.4, refused=2))],
     "large-prefills": [server(language(prefill_ms=300.0, prefill_share=0.5, prompt_tokens_per_step=500.0))],
     "slow-decode": [server(language(decode_ms=80.0, between_ms=85.0, prefill_ms=90.0))],
+    "gpu-idle": [
+        server(model(**ON_GPU | {"items_per_run": 4.0, "requests_per_run": 4.0, "queue_ms": 0.1}), gpus=(gpu(0.2),))
+    ],
     "decoding": [part("before")],
     "model-execution": [part("network")],
     "post-processing": [part("after")],

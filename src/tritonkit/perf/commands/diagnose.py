@@ -21,9 +21,9 @@ from tritonkit.option import Option
 from tritonkit.perf.commands.metrics_of import metrics_of
 
 if TYPE_CHECKING:
-    from tritonkit.perf.diagnose import Diagnosis, Evidence, Watcher
+    from tritonkit.perf.diagnose import Diagnosis, Evidence, ServerEvidence, Watcher
 
-__all__ = ["command", "figures", "language_figures"]
+__all__ = ["command", "figures", "gpu_figures", "language_figures"]
 
 _WINDOW_S = 5.0
 _LEAST_S = 1.5
@@ -175,7 +175,7 @@ def _look(
 
 
 def _print(diagnosis: Diagnosis, evidence: Evidence) -> None:
-    tables = (("what was seen", figures), ("language models", language_figures))
+    tables = (("what was seen", figures), ("GPUs", gpu_figures), ("language models", language_figures))
     for title, made in tables:
         columns, rows = made(evidence)
         if rows:
@@ -196,6 +196,7 @@ def _print(diagnosis: Diagnosis, evidence: Evidence) -> None:
 def figures(evidence: Evidence) -> tuple[list[str], list[list[str]]]:
     """Columns, and a row for each model that ran on each server; language models have a table of their own."""
     columns = ["server", "model", "rate/s", "requests a run", "queue ms", "run ms", "in flight", "waiting", "% busy"]
+    with_gpus = any(server.gpus for server in evidence.servers)
     rows = [
         [
             server.address,
@@ -207,12 +208,40 @@ def figures(evidence: Evidence) -> tuple[list[str], list[list[str]]]:
             f"{model.in_flight:.2f}",
             "-" if model.pending is None else f"{model.pending[1]:.0f}",
             f"{100 * min(1.0, model.utilization):.0f}",
+            *([_figure(None if model.copies is None else 100 * model.copies, 0)] if with_gpus else []),
         ]
         for server in evidence.servers
         for model in server.parts
         if model.rate_per_s and model.facts.language is None
     ]
+    return [*columns, *(["% copies"] if with_gpus else [])], rows
+
+
+def gpu_figures(evidence: Evidence) -> tuple[list[str], list[list[str]]]:
+    """The same of the servers' GPUs."""
+    columns = ["server", "GPU", "% used", "GiB", "of", "W", "of", "J a request", "% throttled"]
+    rows = [
+        [
+            server.address,
+            gpu.use.gpu,
+            f"{100 * gpu.use.busy:.0f}",
+            f"{gpu.use.memory_bytes / (1 << 30):.1f}",
+            f"{gpu.use.memory_total_bytes / (1 << 30):.1f}",
+            f"{gpu.use.power_w:.0f}",
+            _figure(gpu.use.power_limit_w or None, 0),
+            _figure(_energy_j(server, gpu.use.energy_j), 3),
+            _figure(None if gpu.throttled is None else 100 * gpu.throttled, 0),
+        ]
+        for server in evidence.servers
+        for gpu in server.gpus
+    ]
     return columns, rows
+
+
+def _energy_j(server: ServerEvidence, energy_j: float | None) -> float | None:
+    """Energy for a request of the server's callers."""
+    requests = server.rate_per_s * server.seconds
+    return energy_j / requests if energy_j is not None and requests else None
 
 
 def language_figures(evidence: Evidence) -> tuple[list[str], list[list[str]]]:

@@ -27,6 +27,8 @@ def facts_of(config: Any) -> ModelFacts:
         max_batch_size=config.max_batch_size,
         instances=sum(group.count for group in config.instance_group) or 1,
         python=config.backend == "python",
+        gpu=_on_gpu(config),
+        builds_plans=_builds_plans(config),
         batches=config.HasField("dynamic_batching"),
         sequences=config.HasField("sequence_batching"),
         delay_ms=config.dynamic_batching.max_queue_delay_microseconds / 1e3,
@@ -57,6 +59,17 @@ def _in_flight(config: Any) -> int:
     """Read the bound as the guard does: a value that is not a number bounds nothing."""
     text = _parameter(config, IN_FLIGHT)
     return int(text) if text.isascii() and text.isdigit() else 0
+
+
+def _on_gpu(config: Any) -> bool:
+    return any(group.kind == group.KIND_GPU for group in config.instance_group)
+
+
+def _builds_plans(config: Any) -> bool:
+    """Whether ONNX Runtime's CUDA provider runs it without graphs; TensorRT has plans for all sizes."""
+    accelerators = [one.name for one in config.optimization.execution_accelerators.gpu_execution_accelerator]
+    runs_cuda = config.backend == "onnxruntime" and "tensorrt" not in accelerators
+    return runs_cuda and _on_gpu(config) and not config.optimization.cuda.graphs
 
 
 def _is_bounded(batching: Any) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 from tritonkit.client import ModelStatistics
 from tritonkit.perf.diagnose.configuration import Role, roles_of
+from tritonkit.perf.diagnose.gpu_evidence import GpuEvidence, gpu_evidence
 from tritonkit.perf.diagnose.language_evidence import LanguageEvidence, language_evidence
 from tritonkit.perf.diagnose.machine_evidence import MachineEvidence, machine_evidence
 from tritonkit.perf.diagnose.snapshot import Look, ModelFacts, Observation
@@ -36,6 +37,7 @@ class ModelEvidence:
         runs_before: runs between loading and the window; 0 if it was loaded within the window.
         lookups, hits: lookups and hits of the response cache.
         sizes: runs by batch size.
+        copies: the share of the runs' time before and after the network, by Triton's own times of a request.
         language: figures of a language model. Its requests share one running batch, and Triton's statistics do not
             include the time of an answer, so of the fields above only counts of requests are meaningful.
     """
@@ -64,6 +66,7 @@ class ModelEvidence:
     lookups: int = 0
     hits: int = 0
     sizes: Mapping[int, int] = field(default_factory=dict)
+    copies: float | None = None
     language: LanguageEvidence | None = None
 
     @property
@@ -85,6 +88,7 @@ class ServerEvidence:
         parts: models that run. entries: models that are called, ensembles among them.
         trip_ms: round trip of a call without a model. probe_ms: duration of a request of our own or of this program's
             client; own_ms: its part outside of the wire. All are medians.
+        gpus: its GPUs, by its metrics; empty without them.
         probes, probe_errors: the number of probes, and their errors. error: the reason why the
             last looks failed.
     """
@@ -100,6 +104,12 @@ class ServerEvidence:
     probe_errors: tuple[str, ...] = ()
     machine: MachineEvidence | None = None
     error: str = ""
+    gpus: tuple[GpuEvidence, ...] = ()
+
+    @property
+    def gpu_busy(self) -> float | None:
+        """The use of its busiest GPU; None if it has none, or none is seen."""
+        return max((gpu.use.busy for gpu in self.gpus), default=None)
 
     @property
     def rate_per_s(self) -> float:
@@ -178,6 +188,7 @@ def _server(observation: Observation, address: str, looks: Sequence[Look]) -> Se
         tuple(dict.fromkeys(probe.error for probe in probes if probe.error)),
         machine_evidence(looks, observation.runnable, observation.runnable_all),
         error,
+        gpu_evidence(good, observation.clocks),
     )
 
 
@@ -230,6 +241,7 @@ def _of_window(steps: Sequence[_Step]) -> dict[str, Any]:
 
     requests, runs, run_s = more("success_count"), more("execution_count"), sum(taken for _, _, taken in steps)
     seconds = sum(s for s, _, _ in steps)
+    copied, inferred = more("compute_input_s") + more("compute_output_s"), more("compute_infer_s")
     # Answers of the response cache are requests without a run.
     ran = requests - more("cache_hit_count")
     return {
@@ -245,6 +257,7 @@ def _of_window(steps: Sequence[_Step]) -> dict[str, Any]:
         "in_flight": more("success_s") / seconds,
         "lookups": int(more("cache_hit_count") + more("cache_miss_count")),
         "hits": int(more("cache_hit_count")),
+        "copies": copied / (copied + inferred) if copied + inferred > 0 else None,
     }
 
 

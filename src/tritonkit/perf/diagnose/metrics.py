@@ -3,11 +3,13 @@ of language models."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tritonkit import metrics as m
 from tritonkit.perf.diagnose.snapshot import LanguageLook
+from tritonkit.perf.load.gpu import GpuLook, gpu_looks
 from tritonkit.perf.load.prometheus import MetricSample, read_samples
 
 __all__ = ["Metrics", "metrics_of", "read_metrics"]
@@ -19,11 +21,13 @@ _OWN_LABELS = ("outcome", "phase", "le")
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """Metrics by model: waiting requests, all requests that a full queue has refused so far, and language models."""
+    """Metrics by model: waiting requests, all requests that a full queue has refused so far, and language models. GPUs
+    are by UUID."""
 
     pending: Mapping[str, float] = field(default_factory=dict)
     rejected: Mapping[str, float] = field(default_factory=dict)
     language: Mapping[str, LanguageLook] = field(default_factory=dict)
+    gpus: Mapping[str, GpuLook] = field(default_factory=dict)
 
 
 def read_metrics(address: str) -> Metrics:
@@ -32,7 +36,8 @@ def read_metrics(address: str) -> Metrics:
     Raises:
         OSError, ValueError: the server does not answer, or its answer is not metrics.
     """
-    return metrics_of(read_samples(address))
+    samples = read_samples(address)
+    return replace(metrics_of(samples), gpus=gpu_looks(samples, time.monotonic()))
 
 
 def metrics_of(samples: Iterable[MetricSample]) -> Metrics:

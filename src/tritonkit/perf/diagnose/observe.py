@@ -18,6 +18,7 @@ from tritonkit.errors import ClientError, ModelNotFound, TritonkitError
 from tritonkit.machine import cores
 from tritonkit.perf.diagnose.bounds import in_flight_note, stall_note
 from tritonkit.perf.diagnose.calls import CallLog
+from tritonkit.perf.diagnose.clocks import Clocks, has_clocks
 from tritonkit.perf.diagnose.configuration import facts_of
 from tritonkit.perf.diagnose.machine import RunnableThreads, find_server, look_at_machine, server_processes
 from tritonkit.perf.diagnose.metrics import Metrics, read_metrics
@@ -91,6 +92,7 @@ class Watcher:
         self._trips: dict[str, deque[tuple[float, float]]] = {a: deque(maxlen=200) for a in self._addresses}
         self._runnable = RunnableThreads(int(window_s / _STATES_EVERY_S))
         self._pids = {a: pid for a in addresses if (pid := (processes or {}).get(a) or _local(a))}
+        self._clocks = Clocks()
         self._facts: dict[str, ModelFacts] = {}
         self._notes: dict[str, None] = {}
         self._end = threading.Event()
@@ -103,6 +105,8 @@ class Watcher:
             self._close()
             raise
         tasks: list[Callable[[], None]] = [self._count]
+        if self._pids and has_clocks():
+            tasks.append(partial(self._clocks.watch, self._end))
         for address in self._addresses:
             tasks += [partial(self._watch, address), partial(self._send, address)]
         self._threads = [threading.Thread(target=task, name="tritonkit-diagnose", daemon=True) for task in tasks]
@@ -141,6 +145,7 @@ class Watcher:
             },
             runnable=means,
             runnable_all=everywhere,
+            clocks=self._clocks.since(since),
             notes=tuple(self._notes),
         )
 
@@ -212,7 +217,7 @@ class Watcher:
         at_s = time.monotonic()
         if read is None:
             return Look(address, at_s, counters, machine=machine)
-        return Look(address, at_s, counters, read.pending, read.rejected, read.language, machine)
+        return Look(address, at_s, counters, read.pending, read.rejected, read.language, machine, gpus=read.gpus)
 
     def _metrics_of(self, address: str) -> Metrics | None:
         metrics = self._metrics.get(address)

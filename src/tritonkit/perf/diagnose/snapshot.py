@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tritonkit.client import ModelStatistics
+from tritonkit.perf.diagnose.clocks import ClockLook
+from tritonkit.perf.load.gpu import GpuLook
 
 __all__ = ["LanguageFacts", "LanguageLook", "Look", "MachineLook", "ModelFacts", "Observation", "Probe", "ProcessLook"]
 
@@ -40,6 +42,8 @@ class ModelFacts:
 
     Args:
         python: whether it runs in Triton's Python backend.
+        gpu: whether its instances run on a GPU.
+        builds_plans: whether ONNX Runtime runs it on a GPU without CUDA graphs, so that a batch size needs plans.
         batches: whether it has `dynamic_batching`. sequences: whether it has `sequence_batching`.
         delay_ms: `max_queue_delay_microseconds`.
         open_axes: names of inputs whose shape may differ from request to request.
@@ -55,6 +59,8 @@ class ModelFacts:
     max_batch_size: int = 0
     instances: int = 1
     python: bool = False
+    gpu: bool = False
+    builds_plans: bool = False
     batches: bool = False
     sequences: bool = False
     delay_ms: float = 0.0
@@ -120,6 +126,7 @@ class Look:
         pending: waiting requests by model; None if the server's metrics are not read.
         rejected: all requests that a full queue has refused so far, likewise.
         language: metrics of language models, likewise.
+        gpus: GPUs by UUID, likewise; empty for a server without GPUs.
         error: the reason why there are no counters.
     """
 
@@ -131,6 +138,7 @@ class Look:
     language: Mapping[str, LanguageLook] | None = None
     machine: MachineLook | None = None
     error: str = ""
+    gpus: Mapping[str, GpuLook] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +163,7 @@ class Observation:
         round_trips_ms: round-trip times of calls without a model, by address.
         runnable: the mean number of a process's threads that ran or waited for a core, by process ID.
         runnable_all: the same number for the whole machine, without this process.
+        clocks: looks at the clocks of this machine's GPUs, by UUID.
     """
 
     entry: str
@@ -165,4 +174,5 @@ class Observation:
     round_trips_ms: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     runnable: Mapping[int, float] = field(default_factory=dict)
     runnable_all: float | None = None
+    clocks: Mapping[str, tuple[ClockLook, ...]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()

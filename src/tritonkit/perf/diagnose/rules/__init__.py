@@ -18,6 +18,7 @@ from tritonkit.perf.diagnose.rules.batching import (
     serial_callers,
     shapes_differ,
 )
+from tritonkit.perf.diagnose.rules.gpu import copies_bound, gpu_idle, gpu_throttled, rebuilding_plans, stubs_bound
 from tritonkit.perf.diagnose.rules.host import memory, oversubscribed_cores, shared_memory, throttled
 from tritonkit.perf.diagnose.rules.language import (
     kv_cache_full,
@@ -42,11 +43,15 @@ RULES: Mapping[str, Rule] = {
     "bad-replica": bad_replica,
     "cold-start": cold_start,
     "throttled": throttled,
+    "gpu-throttled": gpu_throttled,
     "memory": memory,
     "shared-memory": shared_memory,
     "gil": gil,
     "oversubscribed-cores": oversubscribed_cores,
     "network-or-client": network_or_client,
+    "rebuilding-plans": rebuilding_plans,
+    "stubs-bound": stubs_bound,
+    "copies-bound": copies_bound,
     "static-batching": static_batching,
     "kv-cache-full": kv_cache_full,
     "places-taken": places_taken,
@@ -60,6 +65,7 @@ RULES: Mapping[str, Rule] = {
     "too-few-instances": too_few_instances,
     "rate-above-capacity": rate_above_capacity,
     "serial-callers": serial_callers,
+    "gpu-idle": gpu_idle,
     "decoding": decoding,
     "post-processing": post_processing,
     "model-execution": model_execution,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from tritonkit.perf.diagnose.evidence import Evidence, ModelEvidence
+from tritonkit.perf.diagnose.evidence import Evidence, ModelEvidence, ServerEvidence
 from tritonkit.perf.diagnose.finding import Finding
 from tritonkit.perf.diagnose.machine_evidence import MachineEvidence
 from tritonkit.perf.diagnose.rules.common import full, grows, may_add, parts, waits
@@ -28,10 +28,10 @@ def erlang_wait_ms(rate_per_s: float, run_ms: float, instances: int) -> float:
 
 
 def too_few_instances(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
-    """All instances run nearly all the time, requests wait, and there are cores for more instances.
+    """All instances run nearly all the time, requests wait, and there are cores or a GPU for more instances.
 
     "Nearly all" means 85 %, "wait" 30 % of a run and 5 ms. There are cores if there are fewer instances than cores, and
-    the server leaves half a core unused.
+    the server leaves half a core unused; there is a GPU if the model runs on one that is used less than 70 %.
     """
     for server, model in parts(evidence):
         if not (full(model) and waits(model) and may_add(server, model)):
@@ -39,12 +39,12 @@ def too_few_instances(evidence: Evidence, target_ms: float) -> Iterator[Finding]
         if server.machine is None and grows(model):
             continue  # rate-above-capacity: what the machine could carry is not known
         machine = server.machine
-        more = model.facts.instances + 1 if machine is None else machine.cores
+        more = model.facts.instances + 1 if machine is None or model.facts.gpu else machine.cores
         yield Finding(
             "too-few-instances",
             model.name,
             _queue_share(model),
-            (*_queue(model), _cores(machine)),
+            (*_queue(model), _room(server, model)),
             f"more instances: serving.instances {more} in its spec (instance_group count)",
             _gain(model, more),
         )
@@ -91,6 +91,12 @@ def _queue(model: ModelEvidence) -> tuple[str, ...]:
     if model.pending is not None:
         sentences.append(f"{model.pending[1]:.0f} requests wait now")
     return tuple(sentences)
+
+
+def _room(server: ServerEvidence, model: ModelEvidence) -> str:
+    if model.facts.gpu and server.gpu_busy is not None:
+        return f"the GPU is used {server.gpu_busy:.0%}"
+    return _cores(server.machine)
 
 
 def _cores(machine: MachineEvidence | None) -> str:
