@@ -123,7 +123,8 @@ def _signature(tensors: dict[str, Any]) -> Signature:
 def _artifact(spec: Spec, facts: dict[str, Any], folder: Path, signature: Signature) -> Artifact:
     if facts.get("network"):
         write_network(facts["network"], signature, folder / "model.onnx")
-    files = {facts.get("file", "model.onnx"): "0" * 64}
+    given = facts.get("file", "model.onnx")
+    files = dict.fromkeys([given] if isinstance(given, str) else given, "0" * 64)
     variant = facts.get("variant", "onnx-fp32")
     return Artifact(spec.name, variant, folder, files, signature, None, "0" * 64, {})
 

@@ -14,6 +14,7 @@ from tests.repository.render.cases import Case, make_case
 from tritonkit.errors import RenderError
 from tritonkit.repository.export.artifact import Artifact, Independence, MeasuredQuality, Signature, StartNeeds
 from tritonkit.repository.modelspec import Serving
+from tritonkit.repository.modelspec.serving import Cuda, GraphSpec
 from tritonkit.repository.render import ModelPlan
 from tritonkit.repository.render.gpu_network import TINY_WORK, GpuNetwork, read_network
 from tritonkit.repository.render.gpu_target import plan_filling
@@ -112,6 +113,27 @@ def test_batches_of_items_that_are_not_independent_are_not_filled_up(tmp_path: P
     assert notes(plan, "no CUDA graphs: its items are not independent") == 1
 
 
+def test_shapes_that_a_spec_gives_graphs_are_left_out(tmp_path: Path) -> None:
+    """They are for NVIDIA's image; in tritonkit's server all sizes but the batch are fixed."""
+    graph = {"batch_size": 4, "input": {"x": {"dim": [3, 224, 224]}}, "graph_lower_bound": {"batch_size": 2}}
+    cuda = {"graphs": True, "busy_wait_events": True, "graph_spec": [graph]}
+    plan = plan_of(image({"max_batch_size": 4, "optimization": {"cuda": cuda}}, tmp_path))
+    assert plan.optimization.cuda == Cuda(graphs=True, busy_wait_events=True, graph_spec=(GraphSpec(batch_size=4),))
+
+
+@pytest.mark.parametrize(
+    ("file", "form", "kind"), [("model.pt", "torchscript", "gpu"), ("model.pt2", "torch-compile", "cpu")]
+)
+def test_pytorch_runs_where_its_file_does(file: str, form: str, kind: str, tmp_path: Path) -> None:
+    """TorchScript runs on a GPU, with sizes and graphs; a compiled package on the CPU that it was made for."""
+    case = image({"max_batch_size": 2}, tmp_path, network=None, file=["model.py", file], variant=form)
+    plan = plan_of(case)
+    assert [group.kind for group in plan.instances] == [kind]
+    assert (plan.optimization.cuda is not None) == (kind == "gpu")
+    assert plan.optimization.gpu_execution_accelerator == ()
+    assert notes(plan, "for which torch-compile compiled it") == (kind == "cpu")
+
+
 def test_a_network_of_texts_stays_on_the_cpu(tmp_path: Path) -> None:
     """No GPU takes texts."""
     facts = {"inputs": {"x": ["BYTES", [1]]}, "outputs": {"y": ["FP32", [10]]}}
@@ -179,13 +201,13 @@ def test_weights_beyond_the_limit_of_an_instance_are_refused(serving: dict[str, 
 
 
 def test_notes_say_what_of_the_spec_is_not_for_this_server(tmp_path: Path) -> None:
-    """TensorRT's settings, a delay chosen for a CPU, and a gate that ran without a GPU."""
+    """TensorRT's settings, a delay chosen for a CPU, and a form that is judged on the CPU alone."""
     accelerator = {"gpu_execution_accelerator": [{"name": "tensorrt"}]}
     serving = {"optimization": accelerator, "dynamic_batching": {"max_queue_delay": "2ms"}}
     case = image(serving, tmp_path)
     judged = replace(case.artifact, quality=MeasuredQuality("R2", 1.0, 1.0, 0.0, 4))
     plan = plan_of(replace(case, artifact=judged))
     words = ("is for target nvidia", "max_queue_delay 2000us is the spec's", "was compared with its reference on a CPU")
-    assert [notes(plan, phrase) for phrase in words] == [1, 1, 1]
-    on_gpu = replace(judged, tools={"gpu": "NVIDIA H100 80GB HBM3"})
-    assert notes(plan_of(replace(case, artifact=on_gpu)), "on a CPU; how close") == 0
+    assert [notes(plan, phrase) for phrase in words] == [1, 1, 0]
+    in_torch = replace(judged, variant="torchscript", files={"model.pt": ""})
+    assert notes(plan_of(replace(case, artifact=in_torch)), words[-1]) == 1

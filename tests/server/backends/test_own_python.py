@@ -126,6 +126,17 @@ def test_steps_in_front_of_the_network_and_behind_it(tmp_path: Path) -> None:
         build()
 
 
+def test_a_build_for_a_gpu_tries_steps_on_the_cpu(tmp_path: Path) -> None:
+    """They run there anyway, and the same files need no second trial for the other target."""
+    prover = Counting()
+    pipeline(tmp_path, LENGTHS, "x / 2")
+    built = build_repository(tmp_path, target="gpu", cores=2, prover=prover)
+    assert is_proven(built, "net_finish")
+    assert is_proven(built, "net_measure")
+    assert is_proven(build_repository(tmp_path, cores=2, prover=prover), "net_finish")
+    assert prover.asked == [["net_measure", "net_finish"]]
+
+
 def test_requests_that_a_network_works_on_together(tmp_path: Path) -> None:
     """Its answers are right for every request alone, however many items it has; not among other requests."""
     folder = tmp_path / "models" / "net"

@@ -13,6 +13,8 @@ from tritonkit.repository.render.gpu_target import Filling
 
 __all__ = ["check_limit", "memory_note"]
 
+_PYTORCH_BYTES = 620 << 20
+"""GPU memory of a process with PyTorch before its network, on an H100."""
 _LIMIT = "gpu_mem_limit"
 """The bound on the memory of one instance, in bytes: an option of the CUDA provider, and a parameter of NVIDIA's
 backend."""
@@ -30,6 +32,7 @@ def memory_note(
     item = artifact.start.memory_bytes if artifact.start else 0
     rows = sum(max(1, size) for size in filling.sizes) or largest
     needs = {
+        "PyTorch": _PYTORCH_BYTES if artifact.form == "torchscript" else 0,
         "weights": network.weight_bytes,
         f"a batch of {largest}, by one item on the CPU": largest * item,
         "inputs and outputs": rows * network.item_bytes,

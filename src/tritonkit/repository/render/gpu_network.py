@@ -1,4 +1,4 @@
-"""Facts about an ONNX network that decide how a GPU runs it."""
+"""Facts about a network that decide how a GPU runs it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class GpuNetwork:
 
     Args:
         free: the first input or output with a free size besides the batch; empty if all sizes are fixed.
-        convolutions: whether it has convolutions, which are planned for one shape at a time.
+        convolutions: whether it has convolutions, which ONNX Runtime plans for one shape at a time.
         texts: whether a tensor holds texts, which no GPU takes.
         work: products for one item; None where the network is plainly not tiny, or unknown.
         weight_bytes: size of its files.
@@ -55,13 +55,16 @@ class GpuNetwork:
 
 
 def read_network(spec: Spec, artifact: Artifact) -> GpuNetwork:
-    """The facts about the network of an artifact. One that is not built yet counts as large, with convolutions."""
+    """The facts about an artifact's network, in ONNX or TorchScript. One that is not built yet counts as large, with
+    convolutions."""
     signature = artifact.signature
     tensors = (*signature.inputs, *signature.outputs)
     free = next((tensor.name for tensor in tensors if -1 in tensor.shape), "")
     texts = any(tensor.dtype == "BYTES" for tensor in tensors)
     item_bytes = 0 if free or texts else sum(map(_bytes, tensors))
     file = artifact.folder / _FILE
+    if "model.pt" in artifact.files:
+        return GpuNetwork(free, convolutions=False, texts=texts, weight_bytes=_size(artifact), item_bytes=item_bytes)
     if not file.is_file() or not file.stat().st_size:
         return GpuNetwork(free, texts=texts, item_bytes=item_bytes, variant=artifact.variant)
     return GpuNetwork(
@@ -69,10 +72,16 @@ def read_network(spec: Spec, artifact: Artifact) -> GpuNetwork:
         convolutions=has_convolutions(file),
         texts=texts,
         work=None if texts else _work(spec, artifact, file),
-        weight_bytes=artifact.size_bytes,
+        weight_bytes=_size(artifact),
         item_bytes=item_bytes,
         variant=artifact.variant,
     )
+
+
+def _size(artifact: Artifact) -> int:
+    """Size of the files that are there."""
+    files = [artifact.folder / name for name in artifact.files]
+    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def _bytes(tensor: TensorInfo) -> int:

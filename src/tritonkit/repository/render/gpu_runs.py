@@ -75,7 +75,7 @@ def _setting_notes(serving: Serving) -> Iterator[str]:
 
 
 def _quality_note(artifact: Artifact) -> str:
-    """A note that no GPU judged the variant. A build that had one records it among the artifact's tools."""
-    if artifact.quality is None or artifact.tools.get("gpu", "none") != "none":
+    """A note on a form that builds judge on the CPU only, also where there is a GPU."""
+    if artifact.quality is None or artifact.form != "torchscript":
         return ""
     return f"{artifact.variant} was compared with its reference on a CPU; how close a GPU comes was not measured here"

@@ -133,6 +133,6 @@ def cuda_settings(cuda: Cuda | None, filling: Filling) -> Cuda | None:
     """`optimization.cuda` with the sizes and graphs of a network."""
     if not filling.sizes:
         return cuda
-    given = {one.batch_size: one for one in cuda.graph_spec} if cuda else {}
-    specs = tuple(given.get(size, GraphSpec(batch_size=size)) for size in filling.sizes)
+    # Shapes that a spec gives graphs are for NVIDIA's image: here all sizes but the batch are fixed.
+    specs = tuple(GraphSpec(batch_size=size) for size in filling.sizes)
     return (cuda or Cuda()).model_copy(update={"graphs": filling.graphs, "graph_spec": specs})

@@ -16,7 +16,8 @@ __all__ = ["part_notes"]
 def part_notes(part: Part, spec: Spec, artifact: Artifact, target: Target, max_batch_size: int) -> tuple[str, ...]:
     """Notes on calls, padding, weights and batches; notes on warm-up requests and trials are made with them."""
     own = () if part.is_step else _network_notes(spec, artifact, max_batch_size)
-    notes = (_calls_note(part, spec), _padding_note(part, max_batch_size, target), _weights_note(part, spec), *own)
+    limits = (_padding_note(part, max_batch_size, target), _compiled_note(part, target))
+    notes = (_calls_note(part, spec), *limits, _weights_note(part, spec), *own)
     return tuple(note for note in notes if note)
 
 
@@ -34,6 +35,12 @@ def _padding_note(part: Part, max_batch_size: int, target: Target) -> str:
         f"NVIDIA's openvino backend does not pad inputs with a free axis, so it answers only full batches of"
         f" {max_batch_size}; serve another variant, or set max_batch_size: 1"
     )
+
+
+def _compiled_note(part: Part, target: Target) -> str:
+    if target == "cpu" or not part.is_compiled:
+        return ""
+    return "it runs on the CPU, for which torch-compile compiled it; torchscript and the onnx variants run on a GPU"
 
 
 def _calls_note(part: Part, spec: Spec) -> str:

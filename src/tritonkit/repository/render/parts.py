@@ -79,6 +79,11 @@ class Part:
     engine: EngineName | None = None
     """The engine that serves a language model on GPUs; None for all other parts."""
 
+    @property
+    def is_compiled(self) -> bool:
+        """Whether it is a package of AOTInductor, which the build compiles for the CPU."""
+        return "model.pt2" in self.version_files
+
 
 def read_parts(spec: Spec, artifact: Artifact) -> tuple[Part, ...]:
     """The parts in pipeline order; the network alone for a spec without steps."""

@@ -143,9 +143,11 @@ def _host(part: Part, common: _Common) -> Host:
     """The machine for a part; RenderError if its server does not have the part's backend."""
     where, target = f"{common.spec.file} {part.section}", common.target
     check_backend(part.backend, target, f"{where}.variant")
-    ours = target == "gpu" and part.backend == "onnxruntime"
+    ours = target == "gpu" and part.backend in ("onnxruntime", "pytorch")
     network = read_network(common.spec, common.artifact) if ours else None
-    return Host(where, part.backend, target, common.cores, part.is_step, engine=part.engine, network=network)
+    return Host(
+        where, part.backend, target, common.cores, part.is_step or part.is_compiled, engine=part.engine, network=network
+    )
 
 
 def _largest_batch(part: Part, spec: Spec, artifact: Artifact) -> int:

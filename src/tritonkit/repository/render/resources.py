@@ -49,21 +49,21 @@ class Host:
     backend: str
     target: Target
     cores: int
-    is_step: bool = False
+    on_cpu: bool = False
+    """Whether the part runs on the CPU of any server, as steps do, which are numpy."""
     part: bool = False
     engine: EngineName | None = None
     network: GpuNetwork | None = None
-    """An ONNX network that tritonkit's server may run on a GPU; None for all other parts and targets."""
+    """A network that tritonkit's server may run on a GPU; None for all other parts and targets."""
 
     @property
     def kind(self) -> Literal["cpu", "gpu", "model"]:
-        """The kind of an instance group that names none. Steps are numpy and stay on the CPU, as does OpenVINO, whose
-        GPUs are not NVIDIA's."""
+        """The kind of an instance group that names none. OpenVINO is on the CPU, because its GPUs are not NVIDIA's."""
         if self.engine is not None:
             return KINDS[self.engine]
         if self.backend == "tensorrt":
             return "gpu"
-        if self.is_step or self.backend in ("openvino", "llm") or self.target == "cpu":
+        if self.on_cpu or self.backend in ("openvino", "llm") or self.target == "cpu":
             return "cpu"
         small = self.network is not None and (self.network.is_tiny or self.network.texts)
         return "cpu" if small else "gpu"
@@ -95,7 +95,7 @@ def plan_threads(serving: Serving, groups: tuple[Instances, ...], host: Host) ->
     """The backend's `parameters`: the spec's own, and thread counts for engines on the CPU."""
     count = _cpu_instances(groups, host)
     if count == 0:
-        return (_ON_GPU if host.network else {}) | serving.parameters
+        return (_ON_GPU if host.network and host.backend == "onnxruntime" else {}) | serving.parameters
     threads = _spec_threads(serving, host) or max(1, host.cores // count)
     if host.backend == "openvino":
         shared = {_ALL_THREADS: str(threads * count), _STREAMS: str(count)}
