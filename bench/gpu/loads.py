@@ -31,7 +31,7 @@ from bench.programs import output
 from tritonkit.client import Client
 from tritonkit.errors import ClientError, TritonkitError
 
-__all__ = ["Load", "Loads", "Utilization"]
+__all__ = ["Load", "Loads", "Utilization", "reason"]
 
 _RATE = re.compile(r"Throughput: ([\d.]+) infer/sec")
 _POINT = re.compile(r"p(\d+) latency: (\d+) usec")
@@ -117,7 +117,7 @@ class Loads:
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "data.json"
             file.write_text(json.dumps({"data": self._data(model)}))
-            words = self._words(model, way, callers, per_s, file)
+            words = self.words(model, way, callers, per_s, file)
             done = subprocess.run(
                 words, capture_output=True, text=True, timeout=60, env=perf_analyzer.environment(), check=False
             )
@@ -125,11 +125,12 @@ class Loads:
         points = {int(point): int(us) / 1000 for point, us in _POINT.findall(done.stdout)}
         if done.returncode or rate is None or not {50, 95, 99} <= points.keys():
             raise ClientError(
-                f"perf_analyzer on {model}", found=_reason(done), details=(done.stdout + done.stderr)[-2000:]
+                f"perf_analyzer on {model}", found=reason(done), details=(done.stdout + done.stderr)[-2000:]
             )
         return float(rate[1]), points[50], points[95], points[99]
 
-    def _words(self, model: str, way: str, callers: int, per_s: float, data: Path) -> list[str]:
+    def words(self, model: str, way: str, callers: int, per_s: float, data: Path) -> list[str]:
+        """The command line of perf_analyzer."""
         window_ms = round(1000 * self.seconds / _WINDOWS)
         options = ["-m", model, "-u", self.address, "-i", "grpc", "--async", "--input-data", str(data)]
         options += ["--measurement-interval", str(window_ms), "--max-trials", str(_WINDOWS)]
@@ -179,7 +180,7 @@ class Loads:
         return sum(part["per_s"] for part in parts), *points
 
 
-def _reason(done: subprocess.CompletedProcess[str]) -> str:
+def reason(done: subprocess.CompletedProcess[str]) -> str:
     """The line in which perf_analyzer says what is wrong."""
     lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if _FAILED.search(line)]
     return lines[0] if lines else f"it ended with {done.returncode} and no figures"
