@@ -54,7 +54,8 @@ def _session(model: str, gpu: bool, graph: bool) -> Any:
     if not gpu:
         return onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
     onnxruntime.preload_dlls()
-    cuda = ("CUDAExecutionProvider", {"prefer_nhwc": "1", "enable_cuda_graph": str(int(graph))})
+    fixed = str(int(graph))  # as target gpu renders it: convolutions by NHWC, and an encoder plainly
+    cuda = ("CUDAExecutionProvider", {"prefer_nhwc": fixed, "enable_cuda_graph": fixed})
     session = onnxruntime.InferenceSession(model, providers=[cuda, "CPUExecutionProvider"])
     if "CUDAExecutionProvider" not in session.get_providers():
         raise RuntimeError("ONNX Runtime's CUDA provider cannot start here")
