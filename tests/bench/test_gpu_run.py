@@ -81,7 +81,7 @@ def test_a_missed_goal_is_exit_code_1(
 def test_a_failed_step_is_exit_code_1_and_keeps_its_figures(
     place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What was measured before its end is in the tables."""
+    """The tables have the figures from before its end."""
     assert run(place, monkeypatch, REACHED, serving="its 190 s were over") == 1
     assert "| yes |" in (place.folder.parent / "page.md").read_text()
     lines = capsys.readouterr().out.splitlines()
