@@ -73,6 +73,7 @@ class FakeRuntime:
         self.current = threading.local()
         self.work: dict[int, list[Callable[[], object]]] = defaultdict(list)
         """Work that streams have not done."""
+        self._lock = threading.RLock()
         self._count = 0
 
     def __getattr__(self, name: str) -> Any:
@@ -80,9 +81,14 @@ class FakeRuntime:
             return getattr(self, f"_{name[4:].lower()}")
         raise AttributeError(name)
 
+    def enqueue(self, stream: int, work: Callable[[], object]) -> None:
+        """Give a stream work, for the moment at which somebody waits for it."""
+        with self._lock:
+            self.work[stream].append(work)
+
     def place(self, address: int) -> int:
         """The place of a byte for the processor, by its address."""
-        for begin, block in self.taken.items():
+        for begin, block in list(self.taken.items()):
             if begin <= address < begin + len(block.view):
                 return block.view_address + address - begin
         return address
@@ -111,8 +117,9 @@ class FakeRuntime:
     def _malloc(self, size: int) -> tuple[int, int]:
         if size > self.room:
             return 2, 0
-        self._count += 1
-        path = self.folder / str(self._count)
+        with self._lock:
+            self._count += 1
+            path = self.folder / str(self._count)
         pages = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
         path.write_bytes(bytes(pages))
         descriptor = os.open(path, os.O_RDWR)
@@ -141,12 +148,13 @@ class FakeRuntime:
         assert kind == 4
         if self.place(start + size - 1) - self.place(start) != size - 1:
             return (1,)
-        self.work[stream].append(lambda: ctypes.memmove(self.place(to), self.place(start), size))
+        self.enqueue(stream, lambda: ctypes.memmove(self.place(to), self.place(start), size))
         return (0,)
 
     def _streamsynchronize(self, stream: int) -> tuple[int]:
-        for work in self.work.pop(stream, []):
-            work()
+        with self._lock:
+            for work in self.work.pop(stream, []):
+                work()
         return (0,)
 
     def _devicesynchronize(self) -> tuple[int]:
@@ -249,7 +257,7 @@ class CudaTensor:
             raise TypeError("__dlpack__() got an unexpected keyword argument")
         self.streams.append(stream)
         self.threads.add(threading.get_ident())
-        self._runtime.work[stream].append(lambda: self._memory.copy_(self._late))
+        self._runtime.enqueue(stream, lambda: self._memory.copy_(self._late))
         strided = self._memory.as_strided(self._values.shape, self._values.stride())
         capsule = strided.__dlpack__(max_version=self._newest)
         tensor = dlpack._tensor(capsule)

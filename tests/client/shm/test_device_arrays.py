@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -14,10 +17,11 @@ import pytest
 from tests.client.shm.conftest import SIZE
 from tests.client.shm.fake import AsyncTriton, FakeTriton, vector
 from tests.client.shm.fake_gpu import CudaTensor, FakeRuntime, as_torch, fake_gpus
+from tests.parts import PROJECT
 from tests.waiting import eventually
-from tritonkit.client import Adaptive, AsyncClient, Cache, Client
+from tritonkit.client import Adaptive, AsyncClient, Cache, Client, dlpack
 from tritonkit.client.shm import DeviceArray, SharedMemory
-from tritonkit.errors import InvalidInput, ServerUnavailable
+from tritonkit.errors import InvalidInput, ServerUnavailable, UsageError
 from tritonkit.testing import FakeModel, MemoryTransport
 
 torch = pytest.importorskip("torch")
@@ -270,6 +274,36 @@ def test_a_tensor_is_taken_in_the_callers_thread(runtime: FakeRuntime, model: An
     assert x.threads == {threading.get_ident()}
 
 
+def test_a_gpu_that_is_not_there_is_told(runtime: FakeRuntime, model: Any) -> None:
+    """A tensor of a GPU that this process no longer sees: CUDA's own words, and the call is not sent."""
+    x = CudaTensor(runtime, vector(SIZE), device=1)
+    runtime.gpus = 1
+    with pytest.raises(UsageError, match="choosing the GPU: invalid device ordinal"):
+        model.predict(x=x)
+
+
+def test_memory_that_is_gone_is_told(runtime: FakeRuntime, triton: Triton, model: Any) -> None:
+    """A copy that CUDA refuses is an error of the call, and the next one is made."""
+    x = CudaTensor(runtime, vector(SIZE))
+    with pytest.raises(UsageError, match="copying: invalid argument"):
+        model.predict(x=_Longer(x))
+    assert model.predict(x=x)["y"].tolist() == vector(SIZE).tolist()
+    assert triton.placed == [True]
+
+
+class _Longer:
+    """A tensor whose library says that it has more rows than its memory."""
+
+    def __init__(self, x: CudaTensor) -> None:
+        self._x = x
+        self.__dlpack_device__ = x.__dlpack_device__
+
+    def __dlpack__(self, **asked: Any) -> Any:
+        capsule = self._x.__dlpack__(**asked)
+        dlpack._tensor(capsule).shape[0] = 8
+        return capsule
+
+
 def test_a_tensor_nowhere_is_refused(runtime: FakeRuntime, model: Any) -> None:
     """torch's own device without memory is none that DLPack knows."""
     with pytest.raises(InvalidInput, match="memory of meta"):
@@ -386,6 +420,33 @@ def test_a_restarted_server_takes_nothing_away(runtime: FakeRuntime, triton: Tri
     triton.restart()
     assert np.asarray(lent.predict(x=vector(SIZE, 4))["y"])[0, 0] == 4
     assert np.asarray(y)[0, 0] == 3
+
+
+_ENDING = """
+import sys
+import pytest
+from tests.client.shm.fake import vector
+from tests.client.shm.fake_gpu import as_torch, fake_gpus
+from tests.client.shm.test_device_arrays import LENT, Triton
+from tritonkit.client import Client
+
+gpus = fake_gpus(pytest.MonkeyPatch())
+fake = gpus.__enter__()
+client = Client(transport=Triton(), shared_memory=LENT)
+array = client.model("copy").predict(x=vector(1000))["y"]
+tensor = as_torch(fake, array)
+capsule = array.__dlpack__(stream=1)
+sys.kept_by_the_interpreter = [array, tensor, capsule]
+print(float(tensor[0, 5]), fake.folder)
+"""
+
+
+def test_a_process_may_end_with_lent_memory() -> None:
+    """Tensors, capsules and arrays that the interpreter collects last do no harm."""
+    done = subprocess.run([sys.executable, "-c", _ENDING], cwd=PROJECT, capture_output=True, text=True, timeout=240)
+    value, _, folder = done.stdout.strip().partition(" ")
+    shutil.rmtree(folder)
+    assert (done.returncode, value, done.stderr) == (0, "5.0", "")
 
 
 # --- with everything else ---
