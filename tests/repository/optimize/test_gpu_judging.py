@@ -17,11 +17,13 @@ from tritonkit.errors import BuildError
 from tritonkit.repository.export import BuildCache
 from tritonkit.repository.modelspec import Spec
 from tritonkit.repository.optimize import evaluate
+from tritonkit.repository.optimize.gpu import CudaEnvironment
 from tritonkit.repository.optimize.gpu_judging import GpuJudge
 from tritonkit.repository.optimize.progress import Progress
 from tritonkit.repository.optimize.results import Result, choose
 from tritonkit.repository.optimize.runtimes.onnxruntime_cuda import CudaRunner
 from tritonkit.repository.optimize.timing import find_timing
+from tritonkit.repository.render.gpu_network import runs_on_gpu
 
 FILE = "name: net\nnetwork: {onnx: net.onnx}\n"
 PAIR = ("onnx-fp32", "onnx-tf32")
@@ -46,6 +48,11 @@ def spec(write_model: WriteModel) -> Spec:
     return write_model(FILE, net__onnx=product())
 
 
+def judge_in(environment: CudaEnvironment) -> GpuJudge:
+    """A judge of networks of any size, which a build would leave to the CPU."""
+    return GpuJudge(environment, lambda spec, artifact: True)
+
+
 def judged(spec: Spec, cache: BuildCache, judge: GpuJudge, *, timed: bool = False) -> tuple[Result, ...]:
     """FP32 and TF32 on the GPU."""
     return evaluate(spec, PAIR, cache, gpu=judge, timed=timed)
@@ -56,7 +63,7 @@ def test_tf32_is_a_variant_that_only_a_gpu_can_judge(spec: Spec, cache: BuildCac
     _, unmeasured = evaluate(spec, PAIR, cache)
     assert not unmeasured.measured
     environment = fake_environment(tmp_path / "venv")
-    fp32, tf32 = judged(spec, cache, GpuJudge(environment))
+    fp32, tf32 = judged(spec, cache, judge_in(environment))
     assert fp32.passed
     assert tf32.passed
     assert tf32.runtime == "onnxruntime"
@@ -74,14 +81,14 @@ def test_tf32_is_a_variant_that_only_a_gpu_can_judge(spec: Spec, cache: BuildCac
 def test_figures_of_one_gpu_are_kept_for_it(spec: Spec, cache: BuildCache, tmp_path: Path) -> None:
     """A build of the same network there measures nothing; other options, GPUs and versions do."""
     environment = fake_environment(tmp_path / "venv")
-    first = judged(spec, cache, GpuJudge(environment))
+    first = judged(spec, cache, judge_in(environment))
     opened = len(log_of(environment))
-    again = judged(spec, cache, GpuJudge(environment))
+    again = judged(spec, cache, judge_in(environment))
     assert len(log_of(environment)) == opened
     assert [r.artifact for r in again] == [r.artifact for r in first]
     (info,) = environment.python.parents[1].glob("lib/python3.11/site-packages/*")
     info.rename(info.with_name("onnxruntime_gpu-10.0.0.dist-info"))
-    judged(spec, cache, GpuJudge(environment))
+    judged(spec, cache, judge_in(environment))
     assert len(log_of(environment)) > opened
 
 
@@ -89,7 +96,7 @@ def test_speed_is_measured_on_the_gpu_with_graphs(spec: Spec, cache: BuildCache,
     """Each batch size has a graph, and the CPU's figures of the same artifact stay."""
     environment = fake_environment(tmp_path / "venv")
     on_cpu = evaluate(spec, PAIR, cache, timed=True)[0]
-    fp32, tf32 = judged(spec, cache, GpuJudge(environment), timed=True)
+    fp32, tf32 = judged(spec, cache, judge_in(environment), timed=True)
     assert fp32.timing is not None
     assert tf32.timing is not None
     assert fp32.timing.gpu == GPU
@@ -103,7 +110,7 @@ def test_speed_is_measured_on_the_gpu_with_graphs(spec: Spec, cache: BuildCache,
 def test_a_network_that_takes_no_graph_is_judged_without(spec: Spec, cache: BuildCache, tmp_path: Path) -> None:
     """Nodes that CUDA lacks run on the CPU, which no graph can hold."""
     environment = fake_environment(tmp_path / "venv", graphs=False)
-    (fp32, _) = judged(spec, cache, GpuJudge(environment), timed=True)
+    (fp32, _) = judged(spec, cache, judge_in(environment), timed=True)
     assert fp32.timing is not None
     assert not any("graph" in entry for entry in log_of(environment))
 
@@ -116,7 +123,7 @@ def test_options_of_the_spec_come_last(write_model: WriteModel, cache: BuildCach
 """
     spec = write_model(FILE + more, net__onnx=product())
     environment = fake_environment(tmp_path / "venv")
-    judged(spec, cache, GpuJudge(environment))
+    judged(spec, cache, judge_in(environment))
     options = log_of(environment)[0]["open"]
     own = {"cudnn_conv_algo_search": "EXHAUSTIVE", "gpu_mem_limit": "1000000", "sdpa_kernel": "0", "use_tf32": "0"}
     assert options == own | {"enable_cuda_graph": "1"}
@@ -134,7 +141,7 @@ def test_a_provider_that_fails_is_a_result(
     spec: Spec, cache: BuildCache, tmp_path: Path, settings: dict[str, bool], found: str
 ) -> None:
     """The message names what happened, and a process that died leaves its last lines."""
-    (result, _) = judged(spec, cache, GpuJudge(fake_environment(tmp_path / "venv", **settings)))
+    (result, _) = judged(spec, cache, judge_in(fake_environment(tmp_path / "venv", **settings)))
     assert result.problem is not None
     assert found in result.problem.found
     if "dies" in settings:
@@ -154,6 +161,18 @@ def test_what_the_gpu_cannot_run_is_named(tmp_path: Path) -> None:
     assert runner.run({"x": np.ones((1, 4), np.float32)})["y"].shape == (1, 4)
 
 
+def test_packages_of_the_build_stay_out_of_the_servers_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its numpy is another."""
+    (tmp_path / "numpy.py").write_text("raise SystemExit('the wrong numpy')")
+    (tmp_path / "model.onnx").write_bytes(product())
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    environment = fake_environment(tmp_path / "venv")
+    runner = CudaRunner(environment, tmp_path / "model.onnx", {"use_tf32": "0"}, "net", graphs=False)
+    assert runner.run({"x": np.ones((1, 4), np.float32)})["y"].shape == (1, 4)
+
+
 def test_text_is_judged_on_the_cpu(write_model: WriteModel, cache: BuildCache, tmp_path: Path) -> None:
     """No GPU holds text."""
     text = helper.make_graph(
@@ -166,20 +185,33 @@ def test_text_is_judged_on_the_cpu(write_model: WriteModel, cache: BuildCache, t
     onnx.checker.check_model(model)
     spec = write_model(FILE, net__onnx=model.SerializeToString())
     environment = fake_environment(tmp_path / "venv")
-    (result,) = evaluate(spec, ("onnx-fp32",), cache, gpu=GpuJudge(environment))
+    (result,) = evaluate(spec, ("onnx-fp32",), cache, gpu=judge_in(environment))
     assert result.passed
     assert log_of(environment) == []
+
+
+@pytest.mark.parametrize(("group", "on_gpu"), [("{}", False), ("{kind: gpu}", True), ("{kind: cpu}", False)])
+def test_networks_are_judged_where_they_are_served(
+    write_model: WriteModel, cache: BuildCache, tmp_path: Path, group: str, on_gpu: bool
+) -> None:
+    """A tiny network is faster on the CPU, so a build leaves it there unless the spec says otherwise."""
+    spec = write_model(f"{FILE}serving: {{instance_group: [{group}]}}\n", net__onnx=product())
+    environment = fake_environment(tmp_path / "venv")
+    (result,) = evaluate(spec, ("onnx-fp32",), cache, gpu=GpuJudge(environment, runs_on_gpu), timed=True)
+    assert result.timing is not None
+    assert result.timing.gpu == (GPU if on_gpu else "")
+    assert bool(log_of(environment)) is on_gpu
 
 
 def test_a_damaged_record_is_measured_again(spec: Spec, cache: BuildCache, tmp_path: Path) -> None:
     """A write that was interrupted costs one measurement."""
     environment = fake_environment(tmp_path / "venv")
-    (first, _) = judged(spec, cache, GpuJudge(environment))
+    (first, _) = judged(spec, cache, judge_in(environment))
     assert first.artifact is not None
     record = first.artifact.folder / "judged-gpu.json"
     record.write_text(record.read_text()[:-20])
     shutil.rmtree(environment.python.parents[1] / "lib")
-    (again, _) = judged(spec, cache, GpuJudge(environment))
+    (again, _) = judged(spec, cache, judge_in(environment))
     assert again.passed
 
 
@@ -197,5 +229,5 @@ def test_the_users_python_is_announced_before_it_runs(
 
     evaluate(spec, PAIR, cache)
     progress = Listening()
-    evaluate(spec, PAIR, cache, gpu=GpuJudge(fake_environment(tmp_path / "venv")), progress=progress)
+    evaluate(spec, PAIR, cache, gpu=judge_in(fake_environment(tmp_path / "venv")), progress=progress)
     assert progress.count == len(PAIR)

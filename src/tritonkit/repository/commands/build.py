@@ -147,6 +147,7 @@ def _judge(root: Path) -> GpuJudge | str:
     from tritonkit.errors import ServerNotFound
     from tritonkit.repository.optimize.gpu import CudaEnvironment, described_gpu
     from tritonkit.repository.optimize.gpu_judging import GpuJudge
+    from tritonkit.repository.render.gpu_network import runs_on_gpu
     from tritonkit.serve.core.cuda import cuda_libraries, why_no_provider
     from tritonkit.serve.install import find_server
 
@@ -161,7 +162,8 @@ def _judge(root: Path) -> GpuJudge | str:
         return "tritonserver on PATH is not tritonkit's own"
     if reason := why_no_provider(python.parent):
         return f"{reason} (tritonkit server install --gpu)"
-    return GpuJudge(CudaEnvironment(python / "python", tuple(map(str, cuda_libraries(python.parent))), gpu))
+    libraries = tuple(map(str, cuda_libraries(python.parent)))
+    return GpuJudge(CudaEnvironment(python / "python", libraries, gpu), runs_on_gpu)
 
 
 def _raise_failed(repository: Repository) -> None:

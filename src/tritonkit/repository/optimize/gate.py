@@ -21,7 +21,7 @@ _ADVICE = {
     "distilled": "train longer (optimize.epochs), give a larger optimize.student",
     "int8-qat": "train longer or on more data (optimize.epochs, optimize.training)",
     "int8-qdq": _DATA,
-    "onnx-fp8": _DATA,
+    "fp8": _DATA,
     "onnx-int8": _LAYERS,
     "onnx-fp16": _LAYERS,
     "onnx-bf16": _LAYERS,

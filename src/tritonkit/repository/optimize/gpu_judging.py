@@ -20,6 +20,7 @@ from tritonkit.repository.export.batching import hold_to_demand, hold_to_padding
 from tritonkit.repository.export.coupling import judge_neighbors
 from tritonkit.repository.export.number_format import is_quantized
 from tritonkit.repository.export.padded import judge_padded, padding_of
+from tritonkit.repository.modelspec import Spec
 from tritonkit.repository.optimize.cuda_options import cuda_options, takes_graphs
 from tritonkit.repository.optimize.fingerprint import digest
 from tritonkit.repository.optimize.gpu import CudaEnvironment
@@ -39,14 +40,17 @@ class GpuJudge:
     """Measures ONNX variants on the GPU of an environment."""
 
     environment: CudaEnvironment
+    serves: Callable[[Spec, Artifact], bool]
+    """Function that tells whether target gpu serves a network on the GPU, and not on the CPU next to it."""
 
     def takes(self, what: BuildPlan, artifact: Artifact | None) -> bool:
-        """Whether it can run a variant: an ONNX file whose tensors hold numbers that numpy has."""
+        """Whether it judges a variant: an ONNX file that is served on the GPU, whose tensors hold numbers of numpy."""
         form = what.variant.form
         if form is None or not form.runs_on_cuda or artifact is None:
             return False
         signature = artifact.signature
-        return all(tensor.dtype in NUMPY_DTYPES for tensor in (*signature.inputs, *signature.outputs))
+        numbers = all(tensor.dtype in NUMPY_DTYPES for tensor in (*signature.inputs, *signature.outputs))
+        return numbers and self.serves(what.spec, artifact)
 
     def open(self, what: BuildPlan, artifact: Artifact) -> onnxruntime_cuda.CudaRunner:
         """The variant on the GPU, with the options that will serve it."""

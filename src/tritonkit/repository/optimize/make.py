@@ -59,7 +59,7 @@ _EXTRAS = {
     "llm": ("nncf", "openvino", "openvino-genai", "tokenizers", "transformers"),
     "modelopt": ("nvidia-modelopt", "onnx-graphsurgeon", "onnxslim"),
     "optimize": ("nncf", "openvino", "torch-pruning", "torchao"),
-    "tensorrt": ("tensorrt", "tensorrt-rtx-cu12"),
+    "tensorrt": ("nvidia-modelopt", "tensorrt", "tensorrt-rtx-cu12"),
     "tflite": ("ai-edge-litert", "litert-torch"),
 }
 """pip extra -> distributions whose versions are part of the hash of variants made with it."""

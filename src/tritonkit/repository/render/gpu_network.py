@@ -14,7 +14,7 @@ from tritonkit.repository.modelspec import Spec
 from tritonkit.repository.optimize.cuda_options import has_convolutions
 from tritonkit.repository.optimize.start import warm_sizes
 
-__all__ = ["TINY_WORK", "GpuNetwork", "read_network"]
+__all__ = ["TINY_WORK", "GpuNetwork", "read_network", "runs_on_gpu"]
 
 TINY_WORK = 5_000_000
 """Products, counted as `export/work.py` does, up to which one item is computed faster by a CPU. That is about a quarter
@@ -53,6 +53,11 @@ class GpuNetwork:
         """Whether a CPU computes an item faster than it reaches a GPU."""
         return self.work is not None and self.work <= TINY_WORK
 
+    @property
+    def suits_cpu(self) -> bool:
+        """Whether it is served on the CPU unless its spec says otherwise."""
+        return self.is_tiny or self.texts
+
 
 def read_network(spec: Spec, artifact: Artifact) -> GpuNetwork:
     """The facts about an artifact's network, in ONNX or TorchScript. One that is not built yet counts as large, with
@@ -76,6 +81,13 @@ def read_network(spec: Spec, artifact: Artifact) -> GpuNetwork:
         item_bytes=item_bytes,
         variant=artifact.variant,
     )
+
+
+def runs_on_gpu(spec: Spec, artifact: Artifact) -> bool:
+    """Whether target gpu serves an ONNX network on the GPU: as its spec says, else by the network."""
+    kinds = {group.kind for group in spec.model.serving.instance_group} or {None}
+    by_default = None in kinds and not read_network(spec, artifact).suits_cpu
+    return by_default or bool(kinds & {"auto", "gpu"})
 
 
 def _size(artifact: Artifact) -> int:

@@ -65,8 +65,7 @@ class Host:
             return "gpu"
         if self.on_cpu or self.backend in ("openvino", "llm") or self.target == "cpu":
             return "cpu"
-        small = self.network is not None and (self.network.is_tiny or self.network.texts)
-        return "cpu" if small else "gpu"
+        return "cpu" if self.network is not None and self.network.suits_cpu else "gpu"
 
     def takes_cores(self, group: Instances) -> bool:
         """Whether a group's instances keep the machine's cores busy with threads of their own."""

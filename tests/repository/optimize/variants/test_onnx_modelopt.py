@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -16,6 +17,7 @@ from tritonkit.errors import BuildError
 from tritonkit.repository.export import BuildCache
 from tritonkit.repository.modelspec import Spec
 from tritonkit.repository.optimize import evaluate
+from tritonkit.repository.optimize.gpu import find_gpu
 from tritonkit.repository.optimize.results import Result
 from tritonkit.repository.optimize.variants import modelopt_process
 
@@ -103,6 +105,20 @@ def test_functions_of_onnxruntime_stay_as_they_are(spec: Spec, cache: BuildCache
     """Model Optimizer replaces some of them in its process, by which other variants would be made differently."""
     evaluate(spec, ("onnx-fp8",), cache)
     assert "modelopt" not in sys.modules
+
+
+@pytest.mark.needs("modelopt")
+@pytest.mark.skipif(find_gpu() is not None, reason="with a GPU, tensorrt builds the plan")
+def test_an_fp8_plan_is_built_for_cards_that_have_fp8(spec: Spec, cache: BuildCache) -> None:
+    """TensorRT-RTX takes the types as the file has them, and would refuse older cards."""
+    (result,) = evaluate(spec, ("tensorrt-fp8",), cache)
+    assert result.artifact is not None, result.problem
+    folder = result.artifact.folder
+    assert sorted(result.artifact.files) == ["model.rtxplan", "network.onnx", "plan.json"]
+    capabilities = json.loads((folder / "plan.json").read_text())["compute_capabilities"]
+    assert min(map(float, capabilities)) == 8.9
+    kinds = {tensor.data_type for tensor in onnx.load(folder / "network.onnx").graph.initializer}
+    assert TensorProto.FLOAT8E4M3FN in kinds
 
 
 def test_without_model_optimizer_the_extra_is_named(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import tempfile
 import weakref
@@ -21,6 +22,8 @@ __all__ = ["CudaRunner"]
 
 _FOLDER = "python_backends/judging"
 _SCRIPT = "cuda_session"
+_PYTHON_VARIABLES = ("PYTHONHOME", "PYTHONPATH")
+"""Variables that would bring this environment's packages into the server's."""
 
 
 class CudaRunner:
@@ -39,6 +42,7 @@ class CudaRunner:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
+            env={name: value for name, value in os.environ.items() if name not in _PYTHON_VARIABLES},
         )
         self._end = weakref.finalize(self, _end, self._process, self._errors)
         request = {"file": str(file), "options": dict(options), "libraries": list(environment.libraries)}

@@ -123,6 +123,7 @@ FORMS: dict[str, Form] = {
     "tensorrt-fp32": Form(tensorrt_plan.make_fp32, _PLANS, extra="tensorrt", targets=("cpu", "nvidia")),
     "tensorrt-fp16": Form(tensorrt_plan.make_fp16, _PLANS, extra="tensorrt", targets=("cpu", "nvidia")),
     "tensorrt-int8": Form(tensorrt_plan.make_int8, _PLANS, extra="tensorrt", narrows=True, targets=("cpu", "nvidia")),
+    "tensorrt-fp8": Form(tensorrt_plan.make_fp8, _PLANS, extra="tensorrt", narrows=True, targets=("nvidia",)),
     "tflite": Form(tflite.make_fp32, "litert", extra="tflite", lossless=True),
     "tflite-int8": Form(tflite.make_int8, "litert", extra="tflite", narrows=True),
 }

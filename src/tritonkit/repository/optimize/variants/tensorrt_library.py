@@ -10,9 +10,11 @@ from tritonkit.errors import BuildError
 from tritonkit.extras import need
 from tritonkit.repository.optimize.gpu import find_gpu
 
-__all__ = ["Library", "Log", "choose_library", "serves_here"]
+__all__ = ["FP8_CAPABILITY", "Library", "Log", "choose_library", "serves_here"]
 
 _OLDEST_CAPABILITY = 80  # Turing (7.5) has no FP32 matrix product in TensorRT-RTX
+FP8_CAPABILITY = 89
+"""The oldest compute capability with FP8: Ada. TensorRT-RTX refuses to build for older ones."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,8 @@ class Library:
 
     module: Any
     gpu: str | None
+    oldest: int = _OLDEST_CAPABILITY
+    """The oldest compute capability to build for ahead of time, as 10 times the number."""
 
     @property
     def name(self) -> str:
@@ -37,11 +41,11 @@ class Library:
 
     @property
     def capabilities(self) -> tuple[Any, ...]:
-        """Compute capabilities to build for ahead of time: all that TensorRT-RTX supports from 8.0 on."""
+        """Compute capabilities to build for ahead of time: all that TensorRT-RTX supports from `oldest` on."""
         if self.gpu:
             return ()
         members = self.module.ComputeCapability.__members__.values()
-        return tuple(member for member in members if int(member) >= _OLDEST_CAPABILITY)
+        return tuple(member for member in members if int(member) >= self.oldest)
 
 
 def serves_here() -> bool:

@@ -1,9 +1,10 @@
 """The ONNX file from which a TensorRT plan is built, whose types TensorRT uses unchanged.
 
 Both libraries build strongly typed networks, so precision is decided here: FP32 as it is; FP16 with FP32
-inputs and outputs; INT8 as quantize-dequantize pairs by TensorRT's rules (symmetric, activations per
-tensor, weights per channel, biases not quantized; TensorRT developer guide, "Working with Quantized
-Types"). TensorRT cannot use onnx-int8-static, whose activations are uint8 with a zero point.
+inputs and outputs; FP8 as Model Optimizer quantizes it; INT8 as quantize-dequantize pairs by TensorRT's
+rules (symmetric, activations per tensor, weights per channel, biases not quantized; TensorRT developer
+guide, "Working with Quantized Types"). TensorRT cannot use onnx-int8-static, whose activations are uint8
+with a zero point.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ from tritonkit.repository.export.onnx_file import open_session, run_session
 from tritonkit.repository.export.quiet import quiet
 from tritonkit.repository.optimize.variants.onnx_calibration import Calibrator
 from tritonkit.repository.optimize.variants.onnx_graph import name_nodes, save, with_shapes
+from tritonkit.repository.optimize.variants.onnx_modelopt import write_quantized
 
 if TYPE_CHECKING:
     from tritonkit.repository.optimize.job import Job
 
 __all__ = ["PRECISIONS", "typed_network"]
 
-PRECISIONS = ("fp32", "fp16", "int8")
+PRECISIONS = ("fp32", "fp16", "int8", "fp8")
 _QUANTIZED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 _CLOSE = 0.99  # closeness on the calibration data above which no other method is tried
 
@@ -43,6 +45,8 @@ def typed_network(job: Job, precision: str, file: Path, *, thorough: bool) -> tu
     if precision == "fp16":
         _write_fp16(job, file)
         return file, ()
+    if precision == "fp8":
+        return file, write_quantized(job, precision, file, "tensorrt-fp8")
     methods = job.spec.model.optimize.calibration_methods
     return file, _write_int8(job, file, methods if thorough else methods[:1])
 

@@ -1,4 +1,4 @@
-"""`tensorrt-fp32`, `tensorrt-fp16`, `tensorrt-int8`: serialized plans.
+"""`tensorrt-fp32`, `tensorrt-fp16`, `tensorrt-int8`, `tensorrt-fp8`: serialized plans.
 
 With a GPU, `tensorrt` builds the plan, which is measured and served by Triton's tensorrt backend. Without a GPU, the
 same converter runs with `tensorrt_rtx`. This checks that the network parses and that its profiles hold. The plan, for
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tritonkit.errors import BuildError
 from tritonkit.repository.modelspec import Spec
 from tritonkit.repository.optimize.variants.tensorrt_build import build_plan
-from tritonkit.repository.optimize.variants.tensorrt_library import Library, choose_library
+from tritonkit.repository.optimize.variants.tensorrt_library import FP8_CAPABILITY, Library, choose_library
 from tritonkit.repository.optimize.variants.tensorrt_onnx import PRECISIONS, typed_network
 from tritonkit.repository.optimize.variants.tensorrt_profiles import profiles
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tritonkit.repository.export.artifact import Signature
     from tritonkit.repository.optimize.job import Job
 
-__all__ = ["make_fp16", "make_fp32", "make_int8", "trtexec_command"]
+__all__ = ["make_fp8", "make_fp16", "make_fp32", "make_int8", "trtexec_command"]
 
 RECORD = "plan.json"
 NETWORK = "network.onnx"
@@ -38,6 +38,8 @@ def _make(job: Job, folder: Path, precision: str) -> tuple[str, ...]:
     model.onnx of onnx-fp32.
     """
     library = choose_library()
+    if precision == "fp8":
+        library = replace(library, oldest=FP8_CAPABILITY)
     spec, signature = job.spec, replace(job.signature, single=job.one_by_one)
     ranges = profiles(spec, signature)
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
@@ -68,6 +70,11 @@ def make_fp16(job: Job, folder: Path) -> tuple[str, ...]:
 def make_int8(job: Job, folder: Path) -> tuple[str, ...]:
     """A plan with layers in INT8 and ranges from `optimize.calibration`."""
     return _make(job, folder, "int8")
+
+
+def make_fp8(job: Job, folder: Path) -> tuple[str, ...]:
+    """A plan with layers in FP8 by Model Optimizer, with ranges from `optimize.calibration`."""
+    return _make(job, folder, "fp8")
 
 
 def _notes(spec: Spec, library: Library, record: dict[str, Any]) -> tuple[str, ...]:
