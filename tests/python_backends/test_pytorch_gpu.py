@@ -84,7 +84,7 @@ def same(ours: list[Any], theirs: list[Any]) -> None:
 )
 def test_answers_are_those_of_the_cpu(gpu: Gpu, rows: list[int], sizes: set[int], graphs: bool, again: int) -> None:
     """For any sizes, batches within and above the largest, and the same engine used twice."""
-    made, _ = engine(configuration(8, *sizes, graphs=graphs))
+    made, _ = engine(configuration(8, *sizes | {8} if sizes else (), graphs=graphs))
     for batch in ([request(count, seed) for seed, count in enumerate(rows)], [request(again, 99)]):
         same(answers(made, *batch), answers(function(), *batch))
 
@@ -109,7 +109,7 @@ def test_a_batch_runs_at_a_size(gpu: Gpu) -> None:
         seen.append(ids.tolist())
         return scaled(a, ids)
 
-    made, log = engine(configuration(8, 4, graphs=False), call)
+    made, log = engine(configuration(8, 4, 8, graphs=False), call)
     assert not log
     seen.clear()
     sent = request(3)
@@ -136,11 +136,19 @@ def test_no_sizes_no_graphs(gpu: Gpu) -> None:
 
 
 def test_a_free_axis_has_no_graph(gpu: Gpu) -> None:
-    """The log says why."""
+    """The log says why; batches are still rounded up."""
+    seen: list[int] = []
+
+    def call(a: Any, ids: Any) -> Any:
+        seen.append(len(a))
+        return scaled(a, ids)
+
     specs = SPECS | {"a": TensorSpec("a", "FP32", (-1, -1))}
-    made, log = engine(configuration(8), specs=specs)
+    made, log = engine(configuration(8), call, specs)
+    assert not seen
     same(answers(made, request(3)), answers(function(), request(3)))
-    assert "input 'a' has a free axis" in log[0]
+    assert seen == [4]
+    assert log == ["model 'net': input 'a' has a free axis, so there are no CUDA graphs"]
     assert not gpu.pools
 
 

@@ -24,14 +24,14 @@ def config(largest: int, *sizes: int, graphs: bool) -> dict[str, Any]:
         (config(8, graphs=True), Sizes((1, 2, 4, 8), True)),
         (config(12, graphs=True), Sizes((1, 2, 4, 8, 12), True)),
         (config(1, graphs=True), Sizes((1,), True)),
-        (config(8, 4, 1, 4, graphs=True), Sizes((1, 4, 8), True)),
-        (config(8, 2, graphs=False), Sizes((2, 8), False)),
+        (config(8, 8, 1, 4, 8, graphs=True), Sizes((1, 4, 8), True)),
+        (config(8, 2, 8, graphs=False), Sizes((2, 8), False)),
         (config(0, graphs=True), Sizes((0,), True)),
         (config(0, 0, graphs=True), Sizes((0,), True)),
     ],
 )
 def test_sizes_of_a_configuration(given: dict[str, Any], sizes: Sizes) -> None:
-    """Listed sizes, or powers of 2; the largest batch is always one of them."""
+    """Listed sizes, or powers of 2 and the largest batch."""
     assert read_sizes(given) == sizes
 
 
@@ -40,6 +40,20 @@ def test_a_size_that_no_batch_has_is_refused(largest: int, size: int, bounds: st
     """The message has the size and the bounds."""
     with pytest.raises(ModelError, match=f"graph_spec: found batch_size {size}, wanted {bounds}"):
         read_sizes(config(largest, size, graphs=True))
+
+
+def test_sizes_end_with_the_largest_batch() -> None:
+    """Each batch fits one, as in the native backend."""
+    with pytest.raises(ModelError, match="graph_spec: the largest batch_size is 4, wanted 8, the max_batch_size"):
+        read_sizes(config(8, 1, 4, graphs=True))
+
+
+def test_shapes_of_inputs_are_refused() -> None:
+    """Triton's schema has them for other backends."""
+    given = config(8, 8, graphs=True)
+    given["optimization"]["cuda"]["graph_spec"][0]["input"] = {"x": {"dim": ["3"]}}
+    with pytest.raises(ModelError, match="graph_spec: input found; wanted batch_size alone"):
+        read_sizes(given)
 
 
 def test_batches_are_rounded_up() -> None:

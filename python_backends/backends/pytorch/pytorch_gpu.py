@@ -162,16 +162,18 @@ def engine_for(
     if device is None:
         return function
     name, sizes = config.get("name", ""), read_sizes(config)
-    if sizes.sizes and (free := free_inputs(inputs, is_batched(config))):
-        log(f"model '{name}': input '{free[0]}' has a free axis, so there are no batch sizes and no CUDA graphs")
-        sizes = Sizes()
+    free = free_inputs(inputs, is_batched(config))
+    if free and sizes.graphs:
+        log(f"model '{name}': input '{free[0]}' has a free axis, so there are no CUDA graphs")
+        sizes = Sizes(sizes.sizes)
 
     def lose() -> None:
         log(f"model '{name}': {device.place} no longer answers this process, which ends to be started again")
         leave()
 
     engine = GpuFunction(function, device, is_batched(config), sizes, cleaning=cleaning, on_loss=lose)
-    engine.warm_up(inputs)
+    if not free:
+        engine.warm_up(inputs)
     if sizes.graphs:
         log(f"model '{name}': {_outcome(engine.capture(inputs), engine)}")
         engine.warm_up(inputs)  # again: a capture gives staging memory back, and a failed one may have left an error

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from backend_config import TensorSpec
 
+FIELD = "optimization.cuda.graph_spec"
 UNBATCHED = 0
 """The size of a model with `max_batch_size: 0`, as Triton's schema has it."""
 
@@ -35,7 +36,7 @@ class Sizes:
 
 
 def read_sizes(config: Mapping[str, Any]) -> Sizes:
-    """The sizes of `graph_spec`; with `graphs` alone powers of 2 up to the largest batch, which is always the last."""
+    """The sizes of `graph_spec`, which end with the largest batch; with `graphs` alone powers of 2 up to it."""
     cuda = config.get("optimization", {}).get("cuda", {})
     graphs = bool(cuda.get("graphs"))
     largest = int(config.get("max_batch_size", 0))
@@ -44,8 +45,10 @@ def read_sizes(config: Mapping[str, Any]) -> Sizes:
         return Sizes()
     if not is_batched(config):
         return Sizes((UNBATCHED,), graphs)
-    powers = {1 << power for power in range(largest.bit_length())}
-    return Sizes(tuple(sorted((listed or powers) | {largest})), graphs)
+    if listed and max(listed) != largest:
+        raise ModelError(f"{FIELD}: the largest batch_size is {max(listed)}, wanted {largest}, the max_batch_size")
+    powers = {1 << power for power in range(largest.bit_length())} | {largest}
+    return Sizes(tuple(sorted(listed or powers)), graphs)
 
 
 def free_inputs(inputs: Mapping[str, TensorSpec], batched: bool) -> list[str]:
@@ -55,10 +58,10 @@ def free_inputs(inputs: Mapping[str, TensorSpec], batched: bool) -> list[str]:
 
 def _size(spec: Mapping[str, Any], largest: int) -> int:
     """One `graph_spec`'s batch size."""
+    if spec.get("input"):
+        raise ModelError(f"{FIELD}: input found; wanted batch_size alone")
     size = int(spec.get("batch_size", UNBATCHED))
     lowest = min(1, largest)
     if not lowest <= size <= largest:
-        raise ModelError(
-            f"optimization.cuda.graph_spec: found batch_size {size}, wanted {lowest} to {largest}, the max_batch_size"
-        )
+        raise ModelError(f"{FIELD}: found batch_size {size}, wanted {lowest} to {largest}, the max_batch_size")
     return size
