@@ -41,6 +41,11 @@ class StandIn:
         del self.network
 
 
+def log_info(line: str) -> None:
+    """Write a line to Triton's log, which a function of AWS Lambda does not have."""
+    pb_utils.Logger.log_info(line)
+
+
 def _response(answer: Arrays | RequestError, names: Sequence[str]) -> Any:
     """Triton's response for one answer, with the outputs that its request names."""
     if isinstance(answer, RequestError):

@@ -11,10 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import triton_python_backend_utils as pb_utils
 from backend_batch import Network
 from backend_config import ModelError, check_served_here, cores, is_batched
-from backend_model import StandIn
+from backend_model import StandIn, log_info
 from pytorch_config import model_file, positions, read_options, tensor_specs
 from pytorch_device import open_device
 from pytorch_engine import Function, load_torch, reason
@@ -45,7 +44,7 @@ def open_network(args: dict[str, str]) -> Network:
     device = open_device(torch, args)
     package = _load(torch, path, device)
     function = Function(torch, package, positions(list(inputs), ()), positions(list(outputs), ()))
-    engine = engine_for(function, device, config, inputs, pb_utils.Logger.log_info, options.cache_cleaning)
+    engine = engine_for(function, device, config, inputs, log_info, options.cache_cleaning)
     return Network(args["model_name"], engine, inputs, batched)
 
 

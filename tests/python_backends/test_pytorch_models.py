@@ -114,6 +114,19 @@ def test_torchscript_runs_where_triton_says(log: list[str], gpu: Gpu, script: Pa
     assert log == (["model 'net': CUDA graphs on cuda:0 for batches of 1, 2, 4"] if on_gpu else [])
 
 
+def test_a_server_without_a_log_is_enough_on_the_cpu(
+    log: list[str], script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A function of AWS Lambda has the rest of Triton's module."""
+    monkeypatch.delattr(sys.modules["triton_python_backend_utils"], "Logger")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # TorchScript is deprecated, and what the pytorch backend loads
+        network = opened(script, SCRIPT, CPU)
+    (answer,) = network.answer([Request({"x": np.ones((1, 2), np.float32)}, ["y"])])
+    assert not isinstance(answer, RequestError)
+    assert answer["y"].tolist() == [[2, 2]]
+
+
 def test_parameters_about_cuda_count(log: list[str], gpu: Gpu, script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """DISABLE_CUDNN and ENABLE_CACHE_CLEANING, as in the native backend."""
     monkeypatch.setattr(torch.backends.cudnn, "enabled", True)

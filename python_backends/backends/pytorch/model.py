@@ -10,10 +10,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import triton_python_backend_utils as pb_utils
 from backend_batch import Network
 from backend_config import ModelError, check_served_here, is_batched
-from backend_model import StandIn
+from backend_model import StandIn, log_info
 from backend_padding import read_padding
 from pytorch_config import model_file, positions, read_options, tensor_specs
 from pytorch_device import open_device
@@ -49,7 +48,7 @@ def open_network(args: dict[str, str]) -> Network:
     function = Function(
         torch, module, positions(list(inputs), arguments), positions(list(outputs), ()), options.inference_mode
     )
-    engine = engine_for(function, device, config, inputs, pb_utils.Logger.log_info, options.cache_cleaning)
+    engine = engine_for(function, device, config, inputs, log_info, options.cache_cleaning)
     scalars = {} if batched else {name: spec.dims for name, spec in outputs.items() if len(spec.dims) < 2}
     padding = read_padding(config, inputs, outputs)
     return Network(args["model_name"], engine, inputs, batched, scalars=_of_one(scalars), padding=padding)
