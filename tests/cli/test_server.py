@@ -12,9 +12,10 @@ import pytest
 
 from tests.cli.running import failed
 from tests.cli.running import tritonkit_here as tritonkit
+from tests.serve.test_install import write_venv
 from tritonkit import __version__
 from tritonkit.serve import install
-from tritonkit.serve.managed import cache_folder, managed_place
+from tritonkit.serve.managed import cache_folder, environment_script, managed_place
 
 
 @pytest.fixture(autouse=True)
@@ -50,6 +51,23 @@ def test_a_python_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     message = failed(tritonkit("server", "install", "--python", "/bin/true", cwd=tmp_path), 4)
     assert "/bin/true is not a Python 3.11 or 3.12" in message
     assert not managed_place().exists()
+
+
+def test_an_environment_that_goes_before_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The environment below the cache folder does not serve where another one comes first."""
+    place, own = managed_place(), tmp_path / ".venv-server"
+    for folder in (write_venv(place), write_venv(own)):
+        facts = {"made_from": environment_script().fingerprint()}
+        (folder / "tritonkit.json").write_text(json.dumps(facts))
+    for library in (environment_script().GUARD, *environment_script().BACKENDS):
+        (place / library).parent.mkdir(parents=True, exist_ok=True)
+        (place / library).touch()
+    done = tritonkit("server", "install", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert f"{place}: nothing to change" in done.stderr.replace("\n", "")
+    assert f"commands in this folder take {own} instead" in done.stderr.replace("\n", " ")
+    facts = json.loads(tritonkit("server", "install", "--json", cwd=tmp_path).stdout)
+    assert facts == {"path": str(place), "changed": False, "gpu": False}
 
 
 def test_removing_says_what_went(tmp_path: Path) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from tritonkit.cli.options import AsJson, Root, project_or_here
 from tritonkit.cli.output import note, print_json, print_line
+from tritonkit.errors import ServerError
 
 __all__ = ["app"]
 
@@ -59,6 +61,22 @@ def install(
         print_json({"path": str(place), "changed": done, "gpu": is_for_gpu(place)})
     else:
         note(f"installed: {place}" if done else f"{place}: nothing to change")
+        _name_another(place, gpu)
+
+
+def _name_another(place: Path, gpu: bool | None) -> None:
+    """Name the server that commands in this folder take instead of the installed one, such as a clone's own."""
+    from tritonkit.serve import find_server
+    from tritonkit.serve.install import how_to_change
+
+    try:
+        server = find_server(project_or_here(None))
+    except ServerError as error:  # as `doctor` reports it
+        note(str(error))
+        return
+    if server.folder != place.resolve():
+        change = f"; for a GPU: {how_to_change(server)}" if gpu and server.folder is not None else ""
+        note(f"commands in this folder take {server.folder or server.binary} instead, which goes before it{change}")
 
 
 @app.command()
