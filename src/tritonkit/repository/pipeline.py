@@ -33,7 +33,7 @@ from tritonkit.repository.modelspec.contents import build_python, tries_own_pyth
 from tritonkit.repository.optimize.gpu_judging import GpuJudge
 from tritonkit.repository.optimize.job import Job
 from tritonkit.repository.optimize.progress import Progress
-from tritonkit.repository.optimize.results import Result, choose, evaluate, wanted_variants
+from tritonkit.repository.optimize.results import Result, choose, evaluate, unmeasured_notes, wanted_variants
 from tritonkit.repository.optimize.variants import PLAIN, for_target, served_name
 from tritonkit.repository.publish.current import Change, Recognized, inputs_of, recognize
 from tritonkit.repository.publish.existing import recorded_cores
@@ -224,6 +224,7 @@ def build_repository(
         changes, notes = _publish(run, made, keep, after)
     if isinstance(gpu, str) and gpu and made.served:
         notes = (f"target {target}: variants were judged on the CPU: {gpu}", *notes)
+    notes = (*unmeasured_notes(made.results, made.served), *notes)
     return Repository(out, tuple(specs), tuple(made.results), made.served, changes, notes, made.failed)
 
 

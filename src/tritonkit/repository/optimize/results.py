@@ -20,6 +20,7 @@ from tritonkit.repository.optimize.runtimes import RUNTIMES
 from tritonkit.repository.optimize.timing import Timed, VariantTiming, find_timing, time_together
 from tritonkit.repository.optimize.variants import (
     AUTO,
+    FORMS,
     LLM_FORMS,
     LLM_PLAIN,
     PLAIN,
@@ -32,7 +33,7 @@ from tritonkit.repository.optimize.variants import (
     variant_of,
 )
 
-__all__ = ["Result", "choose", "evaluate", "judged", "wanted_variants"]
+__all__ = ["Result", "choose", "evaluate", "judged", "unmeasured_notes", "wanted_variants"]
 
 SERVED_RUNTIMES = ("onnxruntime", "openvino")
 """Engines that `auto` chooses from, because every server has them on a CPU."""
@@ -169,6 +170,20 @@ def choose(spec: Spec, results: Sequence[Result]) -> Artifact:
     if not result.outcome.passed:
         raise refuse(spec, result.artifact, result.outcome)
     return result.artifact
+
+
+def unmeasured_notes(results: Sequence[Result], served: Mapping[str, str]) -> tuple[str, ...]:
+    """A note for each served variant that only a GPU can run, and that the gate therefore has not judged here."""
+    return tuple(
+        f"{result.model}: {result.variant} is served without a look at its answers: only a GPU can run it;"
+        " build on a machine with one"
+        for result in results
+        if result.artifact is not None
+        and not result.measured
+        and served.get(result.model) == result.variant
+        and result.artifact.form in FORMS
+        and FORMS[result.artifact.form].runs_on_cuda
+    )
 
 
 def _base(results: Sequence[Result]) -> Result | None:
