@@ -18,7 +18,8 @@ __all__ = ["ROOT", "Place", "find_card"]
 
 ROOT = Path(__file__).resolve().parents[2]
 GPU_REQUIREMENTS = ROOT / "python_backends" / "requirements-gpu.txt"
-TESTING = ("hypothesis", "pytest", "pytest-timeout", "pytest-xdist")
+TESTING = ("fsspec", "hypothesis", "pytest", "pytest-timeout", "pytest-xdist")
+"""Packages of the tests' plugins."""
 BUNDLED = "bundled"
 """A file next to the models of a bundle."""
 _QUERY = ("name", "driver_version", "memory.total", "compute_cap")
@@ -104,8 +105,7 @@ class Place:
 
     def environments(self, limit: float) -> None:
         """Make the environments that are not there."""
-        if not self.client.is_file():
-            self._make_client(limit)
+        self._make_client(limit)
         if self.rehearse:
             if not (self.server / "bin" / "python").is_file():
                 raise StepError(f"{self.server} is not there; a rehearsal needs it: make setup")
@@ -122,13 +122,18 @@ class Place:
             cuda.lend_torch(torch, self.folder / "client")
 
     def _make_client(self, limit: float) -> None:
-        self.run(limit, sys.executable, "-m", "venv", self.folder / "client")
+        """Make the client's environment; a file in it, written last, says with which packages."""
+        own = self.folder / "client"
+        packages = client_requirements(builds=not self.is_bundled)
+        if not self.client.is_relative_to(own):
+            return
+        made = own / "packages.txt"
+        if made.is_file() and made.read_text().splitlines() == packages:
+            return
+        self.run(limit, sys.executable, "-m", "venv", "--clear", own)
         pip = [self.client, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
-        try:
-            self.run(limit, *pip, *client_requirements(builds=not self.is_bundled))
-        except StepError:
-            self.client.unlink()  # so that the next run makes it again
-            raise
+        self.run(limit, *pip, *packages)
+        made.write_text("\n".join(packages) + "\n")
 
     def own_cuda(self, requirements: str) -> Path | None:
         """The packages with CUDA's libraries, if the wheels lack them; stand-ins for those wheels are written.

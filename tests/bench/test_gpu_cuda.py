@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 from bench.gpu import cuda
 from bench.gpu.places import Place, client_requirements
 from bench.gpu.steps import StepError
+from tests.conftest import PROJECT, pytest_plugins
 
 REQUIREMENTS = """# CUDA
 nvidia-pytriton==0.7.0
@@ -106,3 +109,15 @@ def test_a_bundle_s_machine_builds_no_models() -> None:
     """Its environment for the client has no ONNX."""
     assert any(word.startswith("onnx") for word in client_requirements(builds=True))
     assert not any(word.startswith("onnx") for word in client_requirements(builds=False))
+
+
+def test_the_client_has_what_the_plugins_of_the_tests_import() -> None:
+    """A fresh clone has no `make setup`: the tests marked gpu run in that environment."""
+    names = {re.split(r"[^\w-]", word)[0].replace("-", "_") for word in client_requirements(builds=False)}
+    for module in ("tests.conftest", *pytest_plugins):
+        file = PROJECT / f"{module.replace('.', '/')}.py"
+        for node in ast.parse(file.read_text()).body:
+            imported = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            imported += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
+            for root in {name.split(".")[0] for name in imported} - sys.stdlib_module_names:
+                assert root in {*names, "tests", "tritonkit", "bench"}, f"{module} imports {root}"

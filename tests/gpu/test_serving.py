@@ -26,7 +26,7 @@ pytestmark = pytest.mark.gpu
 REPOSITORY = Path(os.environ.get("TRITONKIT_GPU_REPOSITORY") or PROJECT / ".tritonkit/gpu/models/repository")
 MODELS = ("resnet50_fp32", "resnet50_fp16", "encoder_fp16", "mlp_fp32")
 CLOSE = 5e-3
-"""Of the largest number: TF32 and FP16 were within 6e-4 of the CPU's FP32 arithmetic."""
+"""A share of the largest number: TF32 and FP16 were within 6e-4 of the CPU's FP32 arithmetic."""
 ENGINE = """
 import sys
 import numpy, onnxruntime
@@ -110,7 +110,7 @@ def test_shared_memory_gives_the_same(endpoint: Endpoint, tmp_path: Path) -> Non
 
 
 def test_the_instances_are_on_the_gpu(endpoint: Endpoint) -> None:
-    """By the served configuration, and by Triton's metrics once NVIDIA's library has begun to sample."""
+    """The served configuration says so, and so do Triton's metrics once NVIDIA's library has begun to sample."""
     import urllib.request
 
     with Client(endpoint.grpc) as client:
