@@ -130,7 +130,7 @@ def _make(folder: Path, say: Say, python: str, kind: Kind, requirements: Path) -
             f" download, {kind.size_gb:g} GB on the disk ..."
         )
         _install(draft, requirements, say)
-        _compile(draft, say)
+        _compile(draft, lambda text: say(text.replace(str(draft), str(folder))))
         facts = {"made_from": fingerprint(kind), "python": chosen.version, **({"gpu": kind.gpu} if kind.gpu else {})}
         (draft / MARKER).write_text(json.dumps(facts, indent=1) + "\n")
         _name_place(draft, folder)

@@ -222,6 +222,7 @@ def test_a_change_that_fails_keeps_the_environment(monkeypatch: pytest.MonkeyPat
     assert json.loads((folder / script.MARKER).read_text())["gpu"] == "cuda13"
     assert any("is for CPUs: it is replaced by one for an NVIDIA GPU" in line for line in lines)
     assert any("1.7 GB to download, 3 GB on the disk" in line for line in lines)
+    assert not any(".draft" in line for line in lines)
     subprocess.run([folder / "bin" / "pip", "--version"], capture_output=True, check=True)
     assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith("server")) == ["server"]
     script.make(folder, lines.append)
