@@ -26,7 +26,18 @@ def test_a_price_is_read(text: str, per_hour: float, currency: str) -> None:
     assert price.currency == currency
 
 
-@pytest.mark.parametrize("text", ["", "0.5", "0/h", "-1/h", "0.5/fortnight", "cheap/h", "1e3/h"])
+def test_a_price_of_gpus_becomes_that_of_a_replica() -> None:
+    """The GPUs that the measured replica used are multiplied; a machine's price stays."""
+    price = parse_price("$2.5/gpu-h")
+    assert str(price) == "$2.50/gpu-h"
+    assert price.of_replica(2) == parse_price("$5/h")
+    assert parse_price("$72/gpu-day").of_replica(1).per_hour == pytest.approx(3.0)
+    assert parse_price("$5/h").of_replica(8) == parse_price("$5/h")
+    with pytest.raises(UsageError, match="the measured replica used no GPU"):
+        price.of_replica(0)
+
+
+@pytest.mark.parametrize("text", ["2/gpu-", "2/gpuh", "", "0.5", "0/h", "-1/h", "0.5/fortnight", "cheap/h", "1e3/h"])
 def test_what_is_no_price_is_refused(text: str) -> None:
     """With an example."""
     with pytest.raises(UsageError, match=r"0\.526/h"):

@@ -9,10 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.perf.load.gpu import GPU, looks_of_run
 from tritonkit.errors import UsageError
+from tritonkit.perf.commands.plan import _gpus
+from tritonkit.perf.load.gpu import gpu_report
 from tritonkit.perf.load.openloop import Slo
 from tritonkit.perf.load.rates import HeldRate, keep_rate, kept_rates
 from tritonkit.perf.plan import Demand, Measured, Plan, make_plan, of_shape, parse_price, read_measured
+from tritonkit.perf.plan.measured import _used
 from tritonkit.perf.plan.page import page
 from tritonkit.perf.simulation import Costs
 from tritonkit.perf.tune import InstanceGroup, Point
@@ -92,6 +96,33 @@ def test_the_page_shows_all_of_it(price: object) -> None:
     assert "no autoscaling" in text
 
 
+def test_gpus_are_priced_and_their_energy_is_counted() -> None:
+    """Two GPUs a replica at a price for each; 0.1 J a request is 0.028 kWh a million; without GPUs nothing is said."""
+    measured = replace(MEASURED, gpus=2, energy_per_request_j=0.1)
+    made = make_plan(measured, replace(DEMAND, price=parse_price("$2.5/gpu-h")))
+    assert made.per_month(1) == pytest.approx(5 * 730)
+    assert made.energy_per_million_kwh == pytest.approx(0.0278, rel=0.01)
+    assert made.to_dict()["gpus_per_replica"] == 2
+    assert _gpus(made) == (
+        f"{2 * made.replicas}, 2 for each replica; 0.0278 kWh for a million requests, as under the load that was"
+        " measured"
+    )
+    assert "0.0278 kWh" in page(made, "today", command="")
+    assert "GPU" not in page(plan(), "today", command="")
+    assert plan().energy_per_million_kwh is None
+    with pytest.raises(UsageError, match="used no GPU"):
+        make_plan(MEASURED, replace(DEMAND, price=parse_price("$2.5/gpu-h")))
+
+
+def test_only_gpus_that_the_load_used_count() -> None:
+    """Others of the machine idle; without GPUs, or energy, there is none."""
+    idle = [replace(look, busy=0.0) for look in looks_of_run(10, "GPU-2")]
+    gpu = gpu_report({GPU: looks_of_run(10), "GPU-2": idle}, 0.0, 10.0, 57_700)
+    assert _used(gpu) == (1, pytest.approx(0.1))
+    assert _used(gpu_report({"GPU-2": idle}, 0.0, 10.0, 57_700)) == (0, None)
+    assert _used(None) == (0, None)
+
+
 def test_a_target_that_no_number_holds_says_what_limits() -> None:
     """The latency of a single request."""
     with pytest.raises(UsageError, match="even alone, requests take p99"):
@@ -103,6 +134,9 @@ def test_what_was_measured_goes_into_a_file_and_comes_back(tmp_path: Path) -> No
     file = tmp_path / "new" / "net.json"
     MEASURED.save(file)
     assert read_measured(file) == MEASURED
+    on_gpus = replace(MEASURED, gpus=2, energy_per_request_j=0.1)
+    on_gpus.save(file)
+    assert read_measured(file) == on_gpus
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 7}', '{"version": 1, "model": "net", "costs": []}'])

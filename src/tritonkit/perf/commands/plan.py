@@ -41,7 +41,13 @@ class FleetOptions:
 
     rate_per_s: Annotated[float, Option("Requests a second, at the busiest moment.", name="--rate")]
     slo: Annotated[Sequence[str], Option("The latency target.", metavar="p99=50ms")]
-    price: Annotated[str | None, Option("Price of a machine: per s, h, day, month or year.", metavar="0.526/h")] = None
+    price: Annotated[
+        str | None,
+        Option(
+            "Price of a machine: per s, h, day, month or year; or of a GPU, as in $2.5/gpu-h.",
+            metavar="0.526/h",
+        ),
+    ] = None
     traffic: Annotated[
         str,
         Option(
@@ -232,6 +238,8 @@ def _print(plan: Plan) -> None:
             f"cost          {price.text(plan.per_month(plan.replicas) or 0)} a month,"
             f" {price.text(plan.per_million(plan.replicas) or 0)} for a million requests"
         )
+    if plan.measured.gpus:
+        print_line(f"GPUs          {_gpus(plan)}")
     if plan.function is not None and price is not None:
         print_line(f"as a function {_as_function(plan, plan.function, price)}")
     if plan.failure is not None:
@@ -240,6 +248,15 @@ def _print(plan: Plan) -> None:
             f" down, {plan.failure.after_ms:.1f} after"
         )
     _print_tables(plan)
+
+
+def _gpus(plan: Plan) -> str:
+    """The GPUs of the fleet, and their energy if it is known."""
+    gpus, energy_kwh = plan.measured.gpus, plan.energy_per_million_kwh
+    text = f"{gpus * plan.replicas:,}, {gpus} for each replica"
+    if energy_kwh is None:
+        return text
+    return f"{text}; {energy_kwh:.3g} kWh for a million requests, as under the load that was measured"
 
 
 def _print_tables(plan: Plan) -> None:

@@ -20,6 +20,8 @@ from tritonkit.perf.tune.space import Point
 
 __all__ = ["Demand", "Failure", "Plan", "Saving"]
 
+_JOULES_A_KWH = 3.6e6
+
 
 @dataclass(frozen=True)
 class Demand:
@@ -28,7 +30,7 @@ class Demand:
     Args:
         traffic: the traffic of a day; the fleet is sized for its highest rate.
         slo: the target.
-        price: the price of a machine, which is a replica.
+        price: the price of a machine, which is a replica, or of a GPU; in a `Plan` it is a replica's.
         spare: replicas that may be down while the target holds.
         start_s: seconds from a decision until a new replica answers; None: the measured time.
         balancing: the way in which requests are spread.
@@ -123,6 +125,12 @@ class Plan:
         """The day without autoscaling."""
         return next(day for day in self.days if day.rule.metric == "none")
 
+    @property
+    def energy_per_million_kwh(self) -> float | None:
+        """Energy of the GPUs for a million requests, as under the measured load; None if it is not known."""
+        energy_j = self.measured.energy_per_request_j
+        return None if energy_j is None else energy_j * 1e6 / _JOULES_A_KWH
+
     def per_month(self, replicas: float) -> float | None:
         """The monthly cost of replicas; None without a price."""
         price = self.demand.price
@@ -157,6 +165,8 @@ class Plan:
             "currency": "" if price is None else price.currency.strip(),
             "per_month": self.per_month(self.replicas),
             "per_million": self.per_million(self.replicas),
+            "gpus_per_replica": self.measured.gpus,
+            "energy_per_million_kwh": self.energy_per_million_kwh,
             "recommended": str(best.rule),
             "recommended_per_month": self.per_month(best.replica_hours / 24),
             "failure": None if self.failure is None else asdict(self.failure),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from tritonkit.disk import unwritable
 from tritonkit.errors import ClientError, PublishError, RenderError, ServerError, UsageError
 from tritonkit.extras import need_package
 from tritonkit.machine import cores
+from tritonkit.perf.load.gpu import GpuReport, GpuWatch
 from tritonkit.perf.simulation import Costs, calibrated
 from tritonkit.perf.tune.costs import observe, saturated_per_s
 from tritonkit.perf.tune.run import Ready, TunePlan, prepared
@@ -26,6 +28,8 @@ OBSERVED = (0.4, 0.6, 0.8, 0.95)
 _OBSERVED_S, _SATURATED_S = 10.0, 1.0
 _TRIES = 3
 """Attempts of the runs under load: if other programs take the machine's cores meanwhile, requests fail."""
+_USED = 0.01
+"""Share of time in use from which on a GPU counts as one that serves."""
 _FAILURES = (ClientError, ServerError, RenderError, PublishError)
 
 
@@ -40,6 +44,8 @@ class Measured:
         start_s: seconds from a server's start until it answered with this model.
         processor, cores: the machine's processor and number of cores.
         most_per_s: the highest measured rate of answers; 0 if it was not noted.
+        gpus: the number of GPUs that it used.
+        energy_per_request_j: energy of these GPUs for a request under load; None if the server counts none.
     """
 
     model: str
@@ -50,6 +56,8 @@ class Measured:
     processor: str
     cores: int
     most_per_s: float = 0.0
+    gpus: int = 0
+    energy_per_request_j: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -63,6 +71,8 @@ class Measured:
             "processor": self.processor,
             "cores": self.cores,
             "most_per_s": self.most_per_s,
+            "gpus": self.gpus,
+            "energy_per_request_j": self.energy_per_request_j,
         }
 
     @classmethod
@@ -92,6 +102,8 @@ class Measured:
             str(facts["processor"]),
             int(facts["cores"]),
             float(facts.get("most_per_s", 0.0)),
+            int(facts.get("gpus", 0)),
+            None if (energy_j := facts.get("energy_per_request_j")) is None else float(energy_j),
         )
 
     def save(self, file: Path) -> None:
@@ -140,12 +152,12 @@ def measure(plan: TunePlan, say: Callable[[str], None] = lambda _: None) -> Meas
         groups = sorted({ready.now.group, *ready.space.groups})
         groups.sort(key=lambda group: group != ready.now.group)
         costs: dict[InstanceGroup, Costs] = {}
-        slower, most_per_s = 1.0, 0.0
+        slower, most_per_s, gpu = 1.0, 0.0, None
         for number, group in enumerate(groups, 1):
             say(f"costs of runs, {number} of {len(groups)}: {group}")
             try:
                 if group == ready.now.group:
-                    costs[group], slower, most_per_s = _now(ready, say)
+                    costs[group], slower, most_per_s, gpu = _now(ready, say)
                     continue
                 most = max((p.max_batch_size for p in ready.space.points(group)), default=1)
                 ready.server.serve(Point(group, most))
@@ -167,12 +179,19 @@ def measure(plan: TunePlan, say: Callable[[str], None] = lambda _: None) -> Meas
             this_machine(cores()).processor,
             cores(),
             most_per_s,
+            *_used(gpu),
         )
 
 
-def _now(ready: Ready, say: Callable[[str], None]) -> tuple[Costs, float, float]:
-    """Costs of the present way, the factor by which its runs take longer under load than one by one, and its highest
-    rate of answers."""
+def _used(gpu: GpuReport | None) -> tuple[int, float | None]:
+    """The number of GPUs that the load used, and their energy for a request; idle ones of the machine do not count."""
+    used = tuple(use for use in gpu.gpus if use.busy >= _USED) if gpu else ()
+    return len(used), GpuReport(used, gpu.answered).energy_per_request_j if gpu and used else None
+
+
+def _now(ready: Ready, say: Callable[[str], None]) -> tuple[Costs, float, float, GpuReport | None]:
+    """Costs of the present way, the factor by which its runs take longer under load than one by one, its highest
+    rate of answers, and the GPUs under load."""
     generator, instances = ready.generator, ready.now.group.instances
     costs = ready.server.costs(generator, ready.shapes)
     network = ready.spec.network_name
@@ -181,11 +200,16 @@ def _now(ready: Ready, say: Callable[[str], None]) -> tuple[Costs, float, float]
         rates = [share * most_per_s for share in OBSERVED]
         say(f"under load: {', '.join(f'{rate:.0f}' for rate in rates)} requests/s")
         try:
-            runs = observe(generator, rates, _OBSERVED_S)
+            with GpuWatch(generator.metrics) as gpus:
+                start = time.monotonic()
+                runs = observe(generator, rates, _OBSERVED_S)
+                seconds = time.monotonic() - start
             break
         except ClientError as error:
             if not tries_left:
                 raise
             say(f"again, because the machine does less than a moment ago: {error.found}")
     fitted = calibrated(costs, ready.now.batcher, runs)
-    return fitted, fitted.run_s(1.0) / max(costs.run_s(1.0), 1e-9), most_per_s
+    answered = sum(len(run.moments) for run in runs)
+    gpu = gpus.report(start, seconds, answered)
+    return fitted, fitted.run_s(1.0) / max(costs.run_s(1.0), 1e-9), most_per_s, gpu

@@ -45,6 +45,8 @@ def make_plan(measured: Measured, demand: Demand, say: Callable[[str], None] = l
     """
     point = measured.now
     fleet = _fleet(measured, point, demand)
+    if demand.price is not None:
+        demand = replace(demand, price=demand.price.of_replica(measured.gpus))
     say("one replica of a fleet at each rate")
     of_one = curve(fleet)
     held = of_one.highest_rate(demand.slo)

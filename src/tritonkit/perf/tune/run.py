@@ -30,6 +30,7 @@ from tritonkit.repository.optimize.runtimes import RUNTIMES
 from tritonkit.repository.optimize.variants import PYTHON
 from tritonkit.repository.pipeline import render_models
 from tritonkit.repository.render.values import ModelPlan
+from tritonkit.serve.runs import find_metrics
 
 __all__ = ["Ready", "TunePlan", "prepared", "tune"]
 
@@ -228,11 +229,17 @@ def prepared(plan: TunePlan) -> Iterator[Ready]:
     hashes = {name: artifact.source_hash for name, artifact in artifacts.items()}
     with (
         _server(plan, spec, artifacts, now) as server,
-        Generator(plan.root, (spec.name,), (server.address,)) as generator,
+        Generator(plan.root, (spec.name,), (server.address,), metrics=_metrics(plan, server)) as generator,
     ):
         shapes = _shapes(spec, plan.root, server.address)
         start_s = server.start_s if isinstance(server, Embedded) else 0.0
         yield Ready(spec, server, generator, space, now, shapes, hashes, start_s)
+
+
+def _metrics(plan: TunePlan, server: Served) -> tuple[str, ...]:
+    """The address of the server's metrics, if it is one of this project's."""
+    address = find_metrics(plan.root, server.address)
+    return () if address is None else (address,)
 
 
 def _server(plan: TunePlan, spec: Spec, artifacts: Mapping[str, Artifact], now: Point) -> Embedded | Remote:

@@ -95,7 +95,7 @@ class Generator:
     ) -> None:
         self.models, self.addresses = tuple(models), tuple(addresses)
         self._root, self._timeout_s, self._inputs = root, timeout_s, tuple(inputs)
-        self._calls, self._metrics = calls, tuple(metrics)
+        self._calls, self.metrics = calls, tuple(metrics)
         self._interrupted = False
 
     def __enter__(self) -> Generator:
@@ -179,7 +179,7 @@ class Generator:
         choice = self._choices(len(moments), load)
         processes = load.processes or _processes(moments, int(self._calls_of[choice].sum()))
         stop = _stop(load, warm, int((moments >= warm).sum()))
-        with Counters(self.addresses, self._looked_at) as counters, GpuWatch(self._metrics) as gpus:
+        with Counters(self.addresses, self._looked_at) as counters, GpuWatch(self.metrics) as gpus:
             start, records = self._send(moments, choice, processes, stop)
         chosen = [choice[k::processes] for k in range(processes)]
         report = self._report(load, warm, records, chosen, counters.seconds(start + warm))
