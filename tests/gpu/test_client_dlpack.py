@@ -6,11 +6,13 @@ Without a GPU, `tests/client/shm/test_device_arrays.py` runs the same code on me
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from tests.server.models import ModelText, write_repository
 from tests.server.own.test_cuda_shared_memory import DOUBLE
@@ -18,10 +20,9 @@ from tritonkit.client import Client, Model
 from tritonkit.client.shm import DeviceArray, SharedMemory
 from tritonkit.serve import Endpoint, serve
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("cuda.bindings.runtime")
 pytestmark = [
     pytest.mark.gpu,
+    pytest.mark.skipif(find_spec("cuda") is None, reason="there is no package cuda-bindings"),
     pytest.mark.skipif(not torch.backends.cuda.is_built(), reason="this PyTorch has no CUDA"),
 ]
 SIZE = 100_000
