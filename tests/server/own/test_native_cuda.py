@@ -34,6 +34,7 @@ from tests.server.cuda_models import (
 )
 from tests.server.onnx_models import BATCH, MERGING
 from tests.server.raw import Client, Running, ask, ask_together, start_triton
+from tests.server.sanitizers import sanitizer_variables
 from tests.server.sharing import present
 from tests.waiting import PATIENCE_S, eventually
 from tritonkit.serve.core.native_backends import why_not_on_gpu
@@ -410,7 +411,7 @@ def test_a_backend_is_tried_on_a_gpu(
         (tmp_path / name).symlink_to(file)
 
     def attempt(fake: FakeCuda) -> str:
-        for name, value in fake.variables.items():
+        for name, value in {**fake.variables, **sanitizer_variables(fake.runtime)}.items():
             monkeypatch.setenv(name, value)
         return why_not_on_gpu(tmp_path, server)
 
