@@ -11,6 +11,8 @@ import pytest
 
 from tests.client.shm.fake_gpu import CudaTensor, as_torch, fake_gpus
 from tests.fakecuda import FakeCuda
+from tests.server.cuda_models import ON_GPU, cuda, double, warm_up
+from tests.server.cuda_models import ROWS as NUMBERS
 from tests.server.models import ModelText, write_repository
 from tests.server.raw import start_triton
 from tritonkit.client import Client
@@ -55,3 +57,28 @@ def test_tensors_go_and_come_on_the_gpu(fake_cuda: FakeCuda, tmp_path: Path, mon
         del y, again, tensor
         gc.collect()
         assert len(gpus.taken) == 1  # the tensor's own
+
+
+def test_a_model_on_the_gpu_uses_the_clients_memory(
+    native: Path, fake_cuda: FakeCuda, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the client's tensor to the client's output no byte comes to the host: neither here nor in the server."""
+    torch = pytest.importorskip("torch")
+    repository = tmp_path / "repository"
+    double(repository / "plain", ON_GPU)
+    double(repository / "graphs", ON_GPU + cuda() + warm_up())
+    values = torch.arange(2.0 * NUMBERS).reshape(2, NUMBERS)
+    with (
+        fake_gpus(monkeypatch) as gpus,
+        start_triton(repository, tmp_path, native, cuda=fake_cuda) as running,
+        Client(running.address, shared_memory=SharedMemory(device=0, device_outputs=True)) as client,
+    ):
+        x = CudaTensor(gpus, values)
+        for name in ("plain", "graphs"):
+            client.model(name).predict(x=x)  # the first run of a size may bring constants to the GPU
+            before = fake_cuda.counters()
+            y: Any = client.model(name).predict(x=x)["y"]
+            after = fake_cuda.counters()
+            assert as_torch(gpus, y).tolist() == (2 * values).tolist()
+            assert [after[way] - before[way] for way in ("to_host", "to_device")] == [0, 0]
+        assert x.host_copies == 0
