@@ -46,7 +46,7 @@ def steps(place: Place) -> list[Step]:
         place.run(limit, *words)
 
     def tests(limit: float) -> None:
-        words = [place.client, "-m", "pytest", "-p", "no:cacheprovider", "tests/gpu", *without_torch(place)]
+        words = [place.client, "-m", "pytest", "-p", "no:cacheprovider", "tests/gpu", *without_absent(place)]
         place.run(limit, *words, TEST_LANE="gpu", TRITONKIT_GPU_REPOSITORY=str(place.repository))
 
     return [
@@ -57,14 +57,17 @@ def steps(place: Place) -> list[Step]:
     ]
 
 
-def without_torch(place: Place) -> list[str]:
-    """Options that leave out the tests of PyTorch where the client's Python has none; a line names them."""
-    if place.imports("torch"):
-        return []
-    files = sorted(str(file.relative_to(ROOT)) for file in (ROOT / "tests" / "gpu").glob("test_*.py"))
-    files = [file for file in files if re.search(r"(?m)^import torch$", (ROOT / file).read_text())]
-    print(f"Not tested, because this Python has no PyTorch: {', '.join(files)}", flush=True)
-    return [f"--ignore={file}" for file in files]
+def without_absent(place: Place) -> list[str]:
+    """Options that leave out tests of packages that the client's Python lacks; a line names each package's tests."""
+    options = []
+    for package in ("torch", "onnx"):
+        if place.imports(package):
+            continue
+        files = sorted(str(file.relative_to(ROOT)) for file in (ROOT / "tests" / "gpu").glob("test_*.py"))
+        files = [file for file in files if re.search(rf"(?m)^import {package}$", (ROOT / file).read_text())]
+        print(f"Not tested, because this Python has no {package}: {', '.join(files)}", flush=True)
+        options += [f"--ignore={file}" for file in files]
+    return options
 
 
 def add_eager(repository: Path) -> None:

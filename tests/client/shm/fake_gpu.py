@@ -182,8 +182,10 @@ def fake_gpus(monkeypatch: Any) -> Iterator[FakeRuntime]:
     monkeypatch.setitem(sys.modules, "cuda.bindings", SimpleNamespace(__path__=[]))
     monkeypatch.setitem(sys.modules, "cuda.bindings.runtime", fake)
     monkeypatch.setitem(sys.modules, "cuda.bindings.driver", driver)
-    yield fake
-    shutil.rmtree(folder)
+    try:
+        yield fake
+    finally:
+        shutil.rmtree(folder)
 
 
 class CudaTensor:

@@ -1,7 +1,8 @@
 """Observations of GPUs, made from figures of trials on an H100 and an H200: causes that no test here can provoke.
 
-Rates, GPU use, batch sizes and memory are the trial's, unless a line says otherwise. The length of a run follows from
-them: instances that run all the time have `instances x items / rate` for each.
+Rates, callers, GPU use, the mean of the batch sizes and memory are the trial's, unless a line says otherwise. The
+length of a run follows from them: instances that run all the time have `instances x items / rate` for each. The trial
+noted no copies: their shares are assumed, but that of `stubs-bound`, which follows from the copies of a batch.
 """
 
 from __future__ import annotations
@@ -90,7 +91,8 @@ RECORDED = (
     ),
     Recorded(
         "rebuilding-plans",
-        "ResNet-50 FP16 without graphs, dynamic batches, 128 callers, H100: 360 requests/s, p99 473 ms",
+        "ResNet-50 FP16 without graphs, dynamic batches, 128 callers, H100: 360 requests/s, p99 473 ms; which"
+        " batch sizes it had was not noted",
         "batch sizes, time of a run, GPU use of 4 %",
         360,
         128,
@@ -110,7 +112,8 @@ RECORDED = (
     ),
     Recorded(
         "stubs-bound",
-        "a model that does nothing in one Python process, H100: 8,846 requests/s",
+        "a model that does nothing in one Python process, H100: 8,846 requests/s; its GPU use was not noted, none is"
+        " assumed",
         "requests of a process, GPU use",
         8846,
         128,
