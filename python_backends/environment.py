@@ -147,7 +147,7 @@ def _replacement(folder: Path, kind: Kind) -> str:
         return f"{folder} is incomplete or was made from other requirements: it is made again"
     return (
         f"{folder} is for {before.name}: it is replaced by one for {kind.name} once that is complete;"
-        " packages that were added to it, PyTorch among them, go with it"
+        " packages that were added to it, PyTorch among them, are removed with it"
     )
 
 

@@ -103,7 +103,7 @@ def test_a_prompt_that_no_step_has_room_for_is_refused(tmp_path: Path) -> None:
 
 def test_an_engine_needs_a_gpu(tmp_path: Path) -> None:
     """The target chooses its variant, not a person."""
-    with pytest.raises(RenderError, match="--target gpu"):
+    with pytest.raises(RenderError, match="--target nvidia"):
         rendered(tmp_path, "vllm", target="cpu")
 
 

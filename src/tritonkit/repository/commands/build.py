@@ -44,7 +44,9 @@ class BuildOptions:
     """The work of `tritonkit build`."""
 
     target: Annotated[TargetChoice, Option("tritonkit's server on a CPU or GPU, or NVIDIA's image.")] = TargetChoice.cpu
-    out: Annotated[Path | None, Option("The repository to write; model_repository/ by default.")] = None
+    out: Annotated[
+        Path | None, Option("The repository to write; by default model_repository/, or model_repository_TARGET/.")
+    ] = None
     cores: Annotated[int | None, Option("Cores of the machine that will serve; this one's by default.", min=1)] = None
     dry_run: Annotated[bool, Option("Show the planned work and the Python that would run; do nothing.")] = False
     check: Annotated[bool, Option("Fail if the tracked text differs from a fresh render; write nothing.")] = False

@@ -88,7 +88,7 @@ class Speculation(Strict):
 
 
 class Engine(Strict):
-    """Settings of the engine that serves it with `--target gpu` or `nvidia`."""
+    """Settings of the engine in NVIDIA's image that serves it on GPUs (`--target nvidia`)."""
 
     name: EngineName = "vllm"
     checkpoint: Path | None = None

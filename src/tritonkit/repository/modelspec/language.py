@@ -77,7 +77,7 @@ class Generation(Strict):
     batching: Literal["continuous", "static"] = "continuous"
     """static: run each batch until its last sequence has ended, and only then the next; for comparison."""
     gpu: Engine = Engine()
-    """Settings of the engine that serves it with `--target gpu` or `nvidia`."""
+    """Settings of the engine in NVIDIA's image that serves it on GPUs (`--target nvidia`)."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

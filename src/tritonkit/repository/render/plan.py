@@ -68,7 +68,7 @@ def plan_models(
             f"{spec.file} serving.variant",
             found=f"{artifact.variant}, with target cpu",
             wanted=f"one of {', '.join(LLM_FORMS)}: it runs on GPUs",
-            todo="say serving.generation.gpu.name, and build with --target gpu or nvidia",
+            todo="say serving.generation.gpu.name, and build with --target nvidia",
         )
     parts = read_parts(spec, artifact)
     wiring = connect(parts, f"{spec.file} pipeline")

@@ -107,8 +107,8 @@ def stubs_bound(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
                 f"each answers {per_stub:.0f} requests/s in batches of {items:.0f}; one that does nothing answered"
                 f" {_STUB_PER_S:.0f} on an H100",
             ),
-            f"more processes (serving.instances {more} in its spec), or the network without Python: ONNX Runtime on"
-            " the target gpu",
+            f"more processes (serving.instance_group: [{{count: {more}}}] in its spec), or the network without Python:"
+            " ONNX Runtime on the target gpu",
             f"up to {min(2.0, 1 / max(busy, 0.02)):.1f} times the rate with {more} processes: twice, or until the GPU"
             " is used all the time (the bound)",
         )
@@ -135,7 +135,7 @@ def copies_bound(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
             ),
             "smaller inputs and outputs (uint8 images, normalized in the network; fewer outputs), shared memory of the"
             " system or CUDA from callers on the same machine, or one more instance, which copies while another runs"
-            " (serving.instances)",
+            f" (serving.instance_group: [{{count: {model.facts.instances + 1}}}])",
             f"at most {1 / (1 - min(model.copies, 0.95)):.1f} times the rate, if copies took no time (the bound)",
         )
 

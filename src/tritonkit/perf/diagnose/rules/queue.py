@@ -45,7 +45,7 @@ def too_few_instances(evidence: Evidence, target_ms: float) -> Iterator[Finding]
             model.name,
             _queue_share(model),
             (*_queue(model), _room(server, model)),
-            f"more instances: serving.instances {more} in its spec (instance_group count)",
+            f"more instances: serving.instance_group: [{{count: {more}}}] in its spec",
             _gain(model, more),
         )
 
