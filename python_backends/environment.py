@@ -95,8 +95,11 @@ def make(
     Raises:
         InstallError: no interpreter fits, the disk is full, or a package cannot be installed.
     """
+    if folder.is_symlink():  # it stays, and what it names is replaced
+        folder = folder.resolve()
     folder.parent.mkdir(parents=True, exist_ok=True)
     with _alone(folder, say):
+        _tidy(folder)
         kind = kind_of(folder) if gpu is None else GPU if gpu else CPU
         whole = is_whole(folder) and kind_of(folder) == kind
         compiled = _is_compiled(folder)
@@ -121,8 +124,7 @@ def _make(folder: Path, say: Say, python: str, kind: Kind, requirements: Path) -
     say(f"Python {chosen.version} at {chosen.path} ({why(chosen)})")
     if folder.exists():
         say(_replacement(folder, kind))
-    draft = folder.with_name(f"{folder.name}.draft")
-    shutil.rmtree(draft, ignore_errors=True)  # of an interrupted installation
+    draft = _draft(folder)
     try:
         tool = _create(draft, chosen, say)
         say(
@@ -138,6 +140,22 @@ def _make(folder: Path, say: Say, python: str, kind: Kind, requirements: Path) -
         _exchange(draft, folder)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+
+
+def _draft(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.draft")
+
+
+def _aside(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.draft-before")
+
+
+def _tidy(folder: Path) -> None:
+    """Remove what an interrupted installation left; an environment that it had put aside serves again."""
+    if _aside(folder).exists() and not folder.exists():
+        _aside(folder).rename(folder)
+    for left in (_draft(folder), _aside(folder)):
+        shutil.rmtree(left, ignore_errors=True)
 
 
 def _replacement(folder: Path, kind: Kind) -> str:
@@ -172,7 +190,7 @@ def _exchange(draft: Path, folder: Path) -> None:
     code = ctypes.get_errno()
     if code not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
         raise OSError(code, os.strerror(code), str(folder))
-    aside = folder.with_name(f"{folder.name}.before")
+    aside = _aside(folder)
     folder.rename(aside)
     draft.rename(folder)
     aside.rename(draft)
@@ -222,6 +240,11 @@ def _install(folder: Path, requirements: Path, say: Say) -> None:
 def _not_installed(requirements: Path, text: str) -> InstallError:
     """The error of an installation, which distinguishes an index with other files than PyPI's from an unreachable
     one."""
+    if os.strerror(errno.ENOSPC) in text:
+        return InstallError(
+            f"{requirements.name} cannot be installed: the disk is full",
+            "free disk space, also where pip unpacks its downloads (TMPDIR), and try again",
+        )
     other = re.search(r"(?m)^ *(?P<name>[\w.-]+==\S+) .*:\n *Expected sha256", text)
     if other is not None:
         return InstallError(

@@ -41,13 +41,16 @@ def send(stream: IO[bytes], header: dict[str, Any], arrays: Arrays) -> None:
 
 
 def receive(stream: IO[bytes]) -> tuple[dict[str, Any], Arrays] | None:
-    """Read a message; None at the end of the stream."""
+    """Read a message; None at the end of the stream, also where a process ended in the middle of a message."""
     lengths = stream.read(_LENGTHS.size)
     if len(lengths) < _LENGTHS.size:
         return None
-    head, body = _LENGTHS.unpack(lengths)
-    header = json.loads(stream.read(head))
-    with np.load(io.BytesIO(stream.read(body)), allow_pickle=False) as file:
+    head_size, body_size = _LENGTHS.unpack(lengths)
+    head, body = stream.read(head_size), stream.read(body_size)
+    if len(body) < body_size:
+        return None
+    header = json.loads(head)
+    with np.load(io.BytesIO(body), allow_pickle=False) as file:
         arrays = [file[name] for name in file.files]
     return header, dict(zip(header.pop("arrays"), arrays, strict=True))
 

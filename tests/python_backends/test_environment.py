@@ -193,6 +193,45 @@ def test_a_disk_that_is_full_is_said_before_anything_is_written(
     assert os.listdir(tmp_path) == ["bin"]  # noqa: PTH208
 
 
+def test_what_an_interrupted_installation_left_is_removed_first(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its half of an environment takes no room from the next one, and the environment that it put aside is back."""
+    monkeypatch.setattr(script, "CPU", replace(script.CPU, size_gb=1e9))
+    for name in ("server.draft", "server.draft-before"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / script.MARKER).write_text(name)
+    with pytest.raises(script.InstallError, match="GB free"):
+        script.make(tmp_path / "server", print)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bin", "server"]
+    assert (tmp_path / "server" / script.MARKER).read_text() == "server.draft-before"
+
+
+def test_a_disk_that_fills_up_is_not_taken_for_an_index_out_of_reach() -> None:
+    """The advice is about room, where pip has none left while it unpacks."""
+    text = "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device"
+    error = script._not_installed(script.GPU.lock, text)
+    assert str(error) == "requirements-gpu.lock cannot be installed: the disk is full"
+    assert "PIP_INDEX_URL" not in error.todo
+
+
+@fits
+@pytest.mark.slow
+def test_a_link_to_an_environment_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What it names is made again, on its own disk; nothing is left next to either."""
+    lock = tmp_path / "CPU.lock"
+    lock.write_text(f"other==1.0 --hash=sha256:{write_wheel(tmp_path)}\n")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    monkeypatch.setattr(script, "CPU", replace(script.CPU, lock=lock))
+    place, link = tmp_path / "disk" / "server", tmp_path / "link"
+    place.mkdir(parents=True)
+    link.symlink_to(place)
+    assert script.make(link, print)
+    assert (link.is_symlink(), link.resolve(), script.is_whole(place)) == (True, place, True)
+    assert [path.name for path in place.parent.iterdir()] == ["server"]
+    assert not (tmp_path / "link.draft").is_symlink()
+
+
 def test_the_environments_share_all_but_onnx_runtime() -> None:
     """ONNX Runtime comes for CPUs or for CUDA and never as both; other packages have the same versions in both."""
     cpu, gpu = (dict(re.findall(r"(?m)^(\S+)==(\S+)", kind.lock.read_text())) for kind in (script.CPU, script.GPU))

@@ -66,6 +66,15 @@ def test_a_driver_that_breaks_is_reported(fake_driver: FakeDriver, monkeypatch: 
     assert "libcuda.so.1" in find_driver().wrong
 
 
+def test_a_driver_that_speaks_no_text_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Bytes that are no UTF-8 do not end the caller."""
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\nprintf 'lost: \\377\\n' >&2\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(program))
+    assert find_driver().wrong == "the NVIDIA driver cannot be asked: lost: \ufffd"
+
+
 @pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="this machine has a driver")
 def test_a_machine_without_a_driver_says_so() -> None:
     """The loader's words say which library is missing."""

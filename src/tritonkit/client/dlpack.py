@@ -187,12 +187,13 @@ class DeviceArray:
         return DeviceArray(self._copier, self.address + offset, self.device, datatype, shape, self)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        """A read-only copy in the machine's memory."""
+        """A copy in the machine's memory, read-only unless `copy` is true, as for `numpy.array`."""
         if copy is False:
             raise ValueError(f"{self!r} cannot be read without a copy")
         raw = np.empty(self.nbytes, np.uint8)
         self._copier.copy(raw.ctypes.data, self.address, raw.nbytes, self.device)
         array = from_raw(raw.data, self.datatype, self.shape)
+        array.flags.writeable = bool(copy)
         return array if dtype is None else array.astype(dtype)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -245,9 +246,9 @@ def dlpack_device(value: Any) -> tuple[int, int] | None:
         return None
     try:
         kind, number = value.__dlpack_device__()
-    except (BufferError, RuntimeError, ValueError):  # on a device that DLPack lacks, or on several
+        return int(kind), int(number)
+    except (BufferError, RuntimeError, TypeError, ValueError):  # on a device that DLPack lacks, on several, or a class
         return None
-    return int(kind), int(number)
 
 
 def borrow(value: Any, stream: int | None) -> Borrowed:

@@ -360,6 +360,24 @@ def test_an_output_can_be_asked_onto_the_host(runtime: FakeRuntime, lent: Any) -
         y[0]
 
 
+def test_a_copy_on_the_host_belongs_to_its_caller(runtime: FakeRuntime, lent: Any) -> None:
+    """`numpy.array` gives one that may be written, which libraries older than DLPack 1.0 demand too."""
+    y = lent.predict(x=vector(SIZE))["y"]
+    copy = np.array(y)
+    copy[:] = 7
+    assert np.asarray(y).tolist() == vector(SIZE).tolist()
+    assert not np.asarray(y).flags.writeable
+    assert torch.from_dlpack(y.__dlpack__(dl_device=(1, 0))).tolist() == vector(SIZE).tolist()
+
+
+def test_a_class_is_not_an_array(runtime: FakeRuntime, model: Any) -> None:
+    """A class in place of its instance is refused as any other wrong value."""
+    with pytest.raises(InvalidInput, match="input x"):
+        model.predict(x=torch.Tensor)
+    with pytest.raises(InvalidInput, match="input x"):
+        model.predict(x=OnlyDlpack)
+
+
 def test_small_outputs_are_lent_too(runtime: FakeRuntime, triton: Triton) -> None:
     """`smallest` counts for calls whose outputs are numpy's."""
     with Client(transport=triton, shared_memory=LENT) as client:

@@ -89,6 +89,11 @@ def test_a_server_without_gpus_has_nothing_to_report() -> None:
     assert gpu_lines(None) == []
 
 
+def test_labels_that_never_end_are_read_once() -> None:
+    """A text in place of labels costs its length, not its square: this one would take an hour."""
+    assert [sample.labels for sample in parse_samples(f"x{{{'a' * 2_000_000}}} 1\n")] == [{}]
+
+
 def test_servers_are_read_until_the_run_ends() -> None:
     """A GPU that two servers report counts once; a server that does not answer is left out."""
     energy = itertools.count(1000, 1000)

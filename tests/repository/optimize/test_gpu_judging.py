@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from tritonkit.repository.optimize.results import Result, choose
 from tritonkit.repository.optimize.runtimes.onnxruntime_cuda import CudaRunner
 from tritonkit.repository.optimize.timing import find_timing
 from tritonkit.repository.render.gpu_network import runs_on_gpu
+from tritonkit.resources import shipped_modules
 
 FILE = "name: net\nnetwork: {onnx: net.onnx}\n"
 PAIR = ("onnx-fp32", "onnx-tf32")
@@ -159,6 +161,17 @@ def test_what_the_gpu_cannot_run_is_named(tmp_path: Path) -> None:
     with pytest.raises(BuildError, match="cannot run it on x"):
         runner.run({"x": np.zeros((1, 5), np.float32)})
     assert runner.run({"x": np.ones((1, 4), np.float32)})["y"].shape == (1, 4)
+
+
+def test_a_message_that_was_cut_off_is_the_end() -> None:
+    """A process that dies while it answers is reported as one that ended."""
+    (messages,) = shipped_modules(["python_backends/judging"], "cuda_session")
+    whole = io.BytesIO()
+    messages.send(whole, {"kind": "run"}, {"x": np.ones(4)})
+    for size in (0, 5, 16, 30, len(whole.getvalue()) - 1):
+        assert messages.receive(io.BytesIO(whole.getvalue()[:size])) is None
+    header, arrays = messages.receive(io.BytesIO(whole.getvalue()))
+    assert (header, arrays["x"].tolist()) == ({"kind": "run"}, [1, 1, 1, 1])
 
 
 def test_packages_of_the_build_stay_out_of_the_servers_environment(

@@ -12,7 +12,7 @@ __all__ = ["MetricSample", "parse_samples", "read_samples"]
 _TIMEOUT_S = 2.0
 _MOST_BYTES = 16 << 20
 _SAMPLE = re.compile(r"^(\w+)\{(.*)\}\s+(\S+)$", re.MULTILINE)
-_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_LABEL = re.compile(r'\b(\w+)="((?:[^"\\]|\\.)*)"')
 
 
 class MetricSample(NamedTuple):

@@ -70,7 +70,7 @@ def why_no_provider(environment: Path) -> str:
         return f"CUDA's libraries are incomplete: {', '.join(sorted(missing))}"
     command = [sys.executable, "-IS", "-c", _TRY, str(provider), *map(str, libraries)]
     try:
-        ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TRY_S)
+        ran = subprocess.run(command, capture_output=True, errors="replace", check=False, timeout=_TRY_S)
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     if ran.returncode == 0:

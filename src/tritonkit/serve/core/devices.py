@@ -81,7 +81,7 @@ def find_driver() -> Driver:
     """Ask the driver, in a process of its own."""
     command = [sys.executable, "-IS", __file__]
     try:
-        ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_ASK_S)
+        ran = subprocess.run(command, capture_output=True, errors="replace", check=False, timeout=_ASK_S)
     except (OSError, subprocess.TimeoutExpired) as error:
         return Driver(wrong=f"the NVIDIA driver does not answer: {error}")
     try:
