@@ -218,7 +218,7 @@ def test_a_disk_that_fills_up_is_not_taken_for_an_index_out_of_reach() -> None:
 @fits
 @pytest.mark.slow
 def test_a_link_to_an_environment_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """What it names is made again, on its own disk; nothing is left next to either."""
+    """The folder that it names is made again, on its own disk; nothing is left next to either."""
     lock = tmp_path / "CPU.lock"
     lock.write_text(f"other==1.0 --hash=sha256:{write_wheel(tmp_path)}\n")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))

@@ -121,7 +121,8 @@ class Start:
         """
         deadline = time.monotonic() + (_FIGURES_S if self._run.pools.cuda_bytes else 0)
         while time.monotonic() < deadline and all_zero(read_metrics(metrics)):
-            self._wait_or_fail("the GPUs have no figures yet")
+            if self._triton.ended.wait(_POLL_S):  # only its end is a failure: the time for the start may be over
+                self._wait_or_fail("the GPUs have no figures yet")
 
     def _emit(self, kind: EventKind, text: str, model: str = "") -> None:
         """Report an event to the observer."""
