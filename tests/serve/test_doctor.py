@@ -63,7 +63,7 @@ def test_the_driver_and_its_gpus_are_listed(
     assert checks["GPU"].found == f"driver 580.159.04 (CUDA 13.0); GPU 0: {each}; GPU 1: {each}"
     assert checks["GPU"].status == "ok"
     assert checks["CUDA"].found == "the server environment is for CPUs"
-    assert checks["CUDA"].todo.endswith(".venv-server --gpu: models run on the GPU then")
+    assert checks["CUDA"].todo.endswith(".venv-server --gpu, then tritonkit build --target gpu")
 
 
 def test_a_driver_that_is_too_old_or_sees_nothing_is_a_warning(

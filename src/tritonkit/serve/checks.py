@@ -259,7 +259,11 @@ def _cuda(server: ServerInstallation, driver: Driver) -> _Finding:
     if server.folder is None:
         return _Finding("part of NVIDIA's image")
     if not server.for_gpu:
-        unused = "" if driver.too_old or not driver.devices else f"{how_to_change(server)}: models run on the GPU then"
+        unused = (
+            ""
+            if driver.too_old or not driver.devices
+            else f"{how_to_change(server)}, then tritonkit build --target gpu"
+        )
         return _Finding("the server environment is for CPUs", unused)
     wrong = why_no_provider(server.folder) or why_not_on_gpu(server.folder, server.libraries[0])
     if not wrong:

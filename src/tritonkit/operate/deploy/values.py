@@ -125,7 +125,7 @@ class Models(Strict):
 
 
 class Gpu(Strict):
-    """GPUs that a pod of the overlay `gpu` requests."""
+    """GPUs that a pod of the overlays `gpu` and `nvidia` requests."""
 
     resource: Annotated[str, Field(pattern=r"^nvidia\.com/[a-z0-9][a-z0-9.-]*$")] = "nvidia.com/gpu"
     """A resource of NVIDIA's device plugin: `nvidia.com/mig-1g.10gb` for a part of a GPU."""
