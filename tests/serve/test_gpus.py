@@ -10,7 +10,8 @@ from tests.fakedriver import FakeDriver, write_cuda_packages
 from tests.server.models import ModelText, write_repository
 from tritonkit.serve.core.flags import server_arguments
 from tritonkit.serve.gpus import CUDA_BYTES, PINNED_BYTES, Pools, devices_of, doing_without, plan_pools
-from tritonkit.serve.install import ServerInstallation
+from tritonkit.serve.install import ServerInstallation, how_to_change
+from tritonkit.serve.managed import managed_place
 from tritonkit.serve.repository import ServedModel, read_models
 from tritonkit.serve.selection import Selection, select
 from tritonkit.serve.shm import MIB
@@ -203,3 +204,16 @@ def test_pools_become_flags(tmp_path: Path) -> None:
     ]
     if not Path("/dev/nvidiactl").exists():
         assert pools(0, {}) == ["--pinned-memory-pool-byte-size=0"]
+
+
+def test_the_installed_environment_is_changed_by_its_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its folder is known below a link, too; another environment is changed by the script that made it."""
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "cache").symlink_to(tmp_path / "disk")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for folder, command in (
+        (managed_place().resolve(), "tritonkit server install --gpu"),
+        (tmp_path, f"environment.py {tmp_path} --gpu"),
+    ):
+        server = ServerInstallation(folder / "t", "1", folder, folder, native=False, python_bin=folder / "bin")
+        assert how_to_change(server).endswith(command)

@@ -201,6 +201,6 @@ def how_to_install() -> str:
 
 def how_to_change(installation: ServerInstallation) -> str:
     """The command that makes a server environment again, for GPUs."""
-    if installation.folder is None or installation.folder == managed_place():
+    if installation.folder is None or installation.folder == managed_place().resolve():
         return "tritonkit server install --gpu"
     return f"python3 {shipped('python_backends/environment.py')} {installation.folder} --gpu"

@@ -88,6 +88,8 @@ def test_the_driver_says_why_a_clock_is_low(tmp_path: Path, monkeypatch: pytest.
     assert set(clocks.since(0.0)) == {"GPU-1", "GPU-2"}
     tool.write_text("#!/bin/sh\necho 'Field \"clocks_event_reasons.active\" is not a valid field to query.'\nexit 2\n")
     assert look_at_clocks() == {}
+    tool.write_text("#!/bin/sh\nprintf 'lost: \\377\\n'\n")  # no UTF-8
+    assert look_at_clocks() == {}
     tool.unlink()
     assert look_at_clocks() == {}
 

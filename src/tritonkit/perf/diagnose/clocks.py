@@ -70,7 +70,7 @@ def look_at_clocks() -> dict[str, ClockLook]:
     """The clocks of this machine's GPUs, by UUID; empty if the program fails, or does not know a field."""
     command = [_TOOL, f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits"]
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+        done = subprocess.run(command, capture_output=True, errors="replace", timeout=_TIMEOUT_S, check=False)
         if done.returncode == 0:
             return _parsed(done.stdout)
     return {}
