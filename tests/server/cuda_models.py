@@ -95,3 +95,39 @@ def double(folder: Path, more: str) -> None:
         + tensors("output", y=f"FP32 [{ROWS}]")
         + more,
     )
+
+
+def branch(folder: Path, more: str) -> None:
+    """y = x, of ROWS numbers, by an If."""
+    y = helper.make_tensor_value_info("z", TensorProto.FLOAT, ["n", ROWS])
+    same, negative = (
+        helper.make_graph([helper.make_node(operator, ["x"], ["z"])], operator, [], [y])
+        for operator in ("Identity", "Neg")
+    )
+    onnx_model(
+        folder,
+        [
+            helper.make_node("Constant", [], ["always"], value=numpy_helper.from_array(np.array(True), "always")),
+            helper.make_node("If", ["always"], ["y"], then_branch=same, else_branch=negative),
+        ],
+        [("x", TensorProto.FLOAT, ["n", ROWS])],
+        [("y", TensorProto.FLOAT, ["n", ROWS])],
+        f"max_batch_size: {BATCH}\n"
+        + tensors("input", x=f"FP32 [{ROWS}]")
+        + tensors("output", y=f"FP32 [{ROWS}]")
+        + more,
+    )
+
+
+def summed(folder: Path, more: str) -> None:
+    """y = x, of ROWS numbers; the network has a sum of the whole batch too, which the configuration leaves out."""
+    onnx_model(
+        folder,
+        [helper.make_node("Identity", ["x"], ["y"]), helper.make_node("ReduceSum", ["x"], ["sum"], keepdims=0)],
+        [("x", TensorProto.FLOAT, ["n", ROWS])],
+        [("y", TensorProto.FLOAT, ["n", ROWS]), ("sum", TensorProto.FLOAT, [])],
+        f"max_batch_size: {BATCH}\n"
+        + tensors("input", x=f"FP32 [{ROWS}]")
+        + tensors("output", y=f"FP32 [{ROWS}]")
+        + more,
+    )

@@ -104,7 +104,7 @@ std::shared_lock<CaptureLock> while_running() { return std::shared_lock(runs());
 
 Capturing::Capturing() : no_load_(loads()), no_run_(runs()) {}
 
-Stream::Stream(int device) {
+Stream::Stream(int device) : device_(device) {
   const auto running = while_running();
   check(runtime().set_device(device), "cudaSetDevice");
   check(runtime().create(&stream_, kNonBlocking), "cudaStreamCreateWithFlags");
@@ -113,11 +113,21 @@ Stream::Stream(int device) {
 Stream::~Stream() { runtime().destroy(stream_); }
 
 void Stream::copy(const std::byte* from, size_t bytes, std::byte* to) const {
-  check(runtime().copy(to, from, bytes, kAnyDirection, stream_), "cudaMemcpyAsync");
+  if (bytes == 0) return;  // neither may point to anything
+  check_begun(runtime().copy(to, from, bytes, kAnyDirection, stream_), "cudaMemcpyAsync");
 }
 
+// A copy may go on from any thread; this may be a kernel, which must belong to the thread's device.
 void Stream::clear(std::byte* to, size_t bytes) const {
-  check(runtime().clear(to, 0, bytes, stream_), "cudaMemsetAsync");
+  if (bytes == 0) return;
+  check(runtime().set_device(device_), "cudaSetDevice");
+  check_begun(runtime().clear(to, 0, bytes, stream_), "cudaMemsetAsync");
+}
+
+// What was begun before a failure ends before the error is thrown: the memory that it uses may be freed then.
+void Stream::check_begun(int failed, const char* what) const {
+  if (failed != 0) runtime().synchronize(stream_);
+  check(failed, what);
 }
 
 void Stream::wait() const { check(runtime().synchronize(stream_), "cudaStreamSynchronize"); }
@@ -139,7 +149,7 @@ void HostBuffer::free() {
 }
 
 std::byte* HostBuffer::resize(size_t bytes, const Placement& placement) {
-  if (!placement.gpu) return usual_.resize(bytes);
+  if (!placement.gpu || bytes == 0) return usual_.resize(bytes);
   if (data_ != nullptr && bytes <= capacity_) return data_;
   std::byte* pinned = refused_ == 0 || bytes < refused_ ? resize_pinned(bytes, placement.memory) : nullptr;
   return pinned != nullptr ? pinned : usual_.resize(bytes);

@@ -67,6 +67,9 @@ class Stream {
   void wait() const;
 
  private:
+  void check_begun(int failed, const char* what) const;
+
+  int device_;
   void* stream_ = nullptr;
 };
 

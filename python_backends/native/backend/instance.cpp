@@ -210,7 +210,7 @@ bool Instance::read_buffers(Item::Part& part, TRITONBACKEND_Input* input, uint32
     TRITONSERVER_MemoryType memory = TRITONSERVER_MEMORY_CPU;
     int64_t device = 0;
     check(TRITONBACKEND_InputBuffer(input, index, &data, &size, &memory, &device));
-    if (memory == TRITONSERVER_MEMORY_GPU) {
+    if (memory == TRITONSERVER_MEMORY_GPU && size > 0) {
       part.on_gpu = true;
       is_near = is_near && device == placement_.device;
     }

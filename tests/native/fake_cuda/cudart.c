@@ -18,6 +18,7 @@ enum {
   kNoMemory = 2,
   kNoDevice = 100,
   kInvalidDevice = 101,
+  kInvalidHandle = 400,
   kNotSupported = 801,
   kCaptureUnsupported = 900,
 };
@@ -32,6 +33,7 @@ struct copy {
 
 struct stream {
   bool waits;
+  int device;
   struct copy *first, *last;
   pthread_mutex_t mutex;
   struct stream* next;
@@ -80,6 +82,8 @@ EXPORT const char* cudaGetErrorString(int error) {
       return "no CUDA-capable device is detected";
     case kInvalidDevice:
       return "invalid device ordinal";
+    case kInvalidHandle:
+      return "invalid resource handle";
     case kCaptureUnsupported:
       return "operation not permitted when stream is capturing";
     default:
@@ -226,7 +230,9 @@ EXPORT int cudaMemset(void* to, int value, size_t bytes) {
   return value == 0 ? copy_now(to, NULL, bytes) : kNotSupported;
 }
 
+// Unlike a copy it needs the stream's device, as kernels do.
 EXPORT int cudaMemsetAsync(void* to, int value, size_t bytes, struct stream* stream) {
+  if (stream != NULL && stream->device != t_device) return kInvalidHandle;
   return value == 0 ? enqueue(to, NULL, bytes, stream) : kNotSupported;
 }
 
@@ -236,6 +242,7 @@ static int create(struct stream** made, bool waits) {
   if (device_count() == 0) return kNoDevice;
   struct stream* stream = calloc(1, sizeof *stream);
   stream->waits = waits;
+  stream->device = t_device;
   pthread_mutex_init(&stream->mutex, NULL);
   pthread_mutex_lock(&g_streams_mutex);
   stream->next = g_streams;

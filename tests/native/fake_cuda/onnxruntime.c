@@ -252,6 +252,11 @@ static bool lacks_operator(const char* content, size_t bytes) {
   return name != NULL && *name != '\0' && memmem(content, bytes, name, strlen(name)) != NULL;
 }
 
+// A node of type If: field 4 of NodeProto.
+static bool has_control_flow(const char* content, size_t bytes) {
+  return memmem(content, bytes, "\x22\x02If", 4) != NULL;
+}
+
 static void say(int severity, const char* message) {
   if (g_log != NULL) g_log(NULL, severity, "", "", "", message);
 }
@@ -284,7 +289,13 @@ static status open_on_cuda(const struct record* options, const char* path, void*
   char* content = content_of(path, &bytes);
   if (content == NULL) return NULL;  // the real library says so
   const bool lacks = lacks_operator(content, bytes);
+  const bool is_free = !has_control_flow(content, bytes);
   free(content);
+  if (!is_free && options->options.graphs) {
+    return fail(kFail,
+                "This session cannot use the graph capture feature as requested by the user as the model has control "
+                "flow nodes which can't be supported by CUDAExecutionProvider");
+  }
   if (lacks && options->options.graphs) {
     return fail(kFail,
                 "This session cannot use the graph capture feature as requested by the user as all compute graph nodes "

@@ -25,11 +25,13 @@ from tests.server.cuda_models import (
     ON_CPU,
     ON_GPU,
     ROWS,
+    branch,
     convolution,
     cuda,
     double,
     ensemble,
     product,
+    summed,
     warm_up,
 )
 from tests.server.onnx_models import BATCH, MERGING
@@ -137,6 +139,8 @@ SERVED: dict[str, Callable[[Path], None]] = {
     "twice": lambda folder: ensemble(folder, "double", "double_graphs"),
     "mixed": lambda folder: ensemble(folder, "double", "double_cpu", "double"),
     "free": lambda folder: convolution(folder, "-1", ON_GPU + cuda()),
+    "branch": lambda folder: branch(folder, ON_GPU.replace("count: 1", "count: 2") + cuda()),
+    "summed": lambda folder: summed(folder, ON_GPU.replace("count: 1", "count: 2") + cuda()),
     "fixed": lambda folder: convolution(folder, "4", ON_GPU + cuda([1, BATCH])),
 }
 
@@ -276,6 +280,23 @@ def test_free_sizes_are_served_without_graphs(gpu: Gpu) -> None:
     assert "model 'fixed'" not in gpu.log
 
 
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("branch", "it has control flow (If, Loop or Scan)"),
+        ("summed", "'sum' has [], without a free first axis for the batch"),
+    ],
+)
+def test_networks_without_graphs_are_tried_once(gpu: Gpu, rows: np.ndarray, name: str, reason: str) -> None:
+    """The log says the reason once for all instances, which share a session."""
+    before = gpu.fake.counters()["sessions"]
+    with loaded(gpu, name):
+        for size in (1, 3, BATCH):
+            np.testing.assert_array_equal(ask(gpu.client, name, x=rows[:size])["y"], rows[:size])
+        assert gpu.fake.counters()["sessions"] == before + 1
+    assert gpu.log.count(f"model '{name}' is served without CUDA graphs: {reason}") == 1
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_wrong_configuration_is_refused(gpu: Gpu, rows: np.ndarray, name: str) -> None:
     """The reason says what was found and what is wanted; other models go on."""
@@ -333,6 +354,32 @@ def test_nodes_that_cuda_lacks_are_named(native: Path, fake_cuda: FakeCuda, tmp_
         assert "model 'erf' is served without CUDA graphs: the CUDA provider lacks Erf (lonely)" in gpu.log
         assert "Identity (other)" not in gpu.log
         assert fake_cuda.counters()["captures"] == len(SIZES)
+
+
+def test_each_of_two_gpus_has_instances(
+    native: Path, fake_cuda: FakeCuda, tmp_path_factory: pytest.TempPathFactory, rows: np.ndarray
+) -> None:
+    """Whatever device a thread of Triton had before, graphs are captured and batches filled up on the instance's."""
+    second, both = (f"instance_group {{ kind: KIND_GPU count: 1 gpus: [{gpus}] }}\n" for gpus in ("1", "0, 1"))
+    models = {
+        "cpu": write_product(ON_CPU),
+        "second": write_product(second + cuda(SIZES) + warm_up()),
+        "both": write_product(both + cuda(SIZES) + MERGING),
+        "double": lambda folder: double(folder, second + cuda([4, BATCH], graphs=False)),
+    }
+    folder = tmp_path_factory.mktemp("gpus")  # a short path: the region's is its handle
+    with serving(native, replace(fake_cuda, devices=2), folder, **models) as gpu, loaded(gpu, *models):
+        expected = ask(gpu.client, "cpu", x=rows)["y"]
+        for size in (1, 3, BATCH):
+            np.testing.assert_array_equal(ask(gpu.client, "second", x=rows[:size])["y"], expected[:size])
+            answers = ask_together(gpu.client, "both", [{"x": row[None]} for row in rows])
+            np.testing.assert_array_equal(np.concatenate([answer["y"] for answer in answers]), expected)  # type: ignore[index]
+        # The region is on GPU 0, the model on GPU 1; a batch of 3 is filled up to 4.
+        with region(gpu, np.concatenate([rows[:3], np.zeros_like(rows[:3])])) as shared:
+            for _ in range(2):
+                shared[3:] = 0
+                in_region(gpu, "double", 3)
+                np.testing.assert_array_equal(shared[3:], 2 * rows[:3])
 
 
 @pytest.mark.parametrize(

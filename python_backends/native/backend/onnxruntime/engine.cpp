@@ -205,11 +205,10 @@ class OrtNetwork : public Network {
   // meanwhile. Without, the instances of a device share one and so its weights: ONNX Runtime gives each run a stream.
   std::unique_ptr<Engine> open_on_device(const Placement& placement) {
     const CudaSettings settings(config_);
-    std::string reason;
-    if (settings.graphs) {
-      auto engine = open_with_graphs(placement, settings, reason);
+    if (settings.graphs && why_no_graphs_.empty()) {
+      auto engine = open_with_graphs(placement, settings);
       if (engine) return engine;
-      warn(text("is served without CUDA graphs: ", reason));
+      warn(text("is served without CUDA graphs: ", why_no_graphs_));
     }
     SharedSession& session = by_device_[placement.device];
     const bool is_first = !session;
@@ -219,20 +218,21 @@ class OrtNetwork : public Network {
     return engine;
   }
 
-  // Null where there can be no graphs.
-  std::unique_ptr<Engine> open_with_graphs(const Placement& placement, const CudaSettings& settings,
-                                           std::string& reason) const {
+  // Null where there can be no graphs; the other instances need not try.
+  std::unique_ptr<Engine> open_with_graphs(const Placement& placement, const CudaSettings& settings) {
     SharedSession session;
     try {
       session = open_on_gpu(config_, placement, settings, true);
     } catch (const Error& error) {
-      if (!lacks_operators(error)) throw;
-      reason = text("the CUDA provider lacks ", lacking_nodes(config_, placement, settings));
+      if (!refuses_graphs(error)) throw;
+      why_no_graphs_ = has_control_flow(error)
+                           ? "it has control flow (If, Loop or Scan)"
+                           : text("the CUDA provider lacks ", lacking_nodes(config_, placement, settings));
       return nullptr;
     }
     auto engine = std::make_unique<CudaEngine>(config_, placement, session, settings);
-    reason = Graphs::why_not(config_, *engine);
-    if (!reason.empty()) return nullptr;
+    why_no_graphs_ = Graphs::why_not(config_, *engine);
+    if (!why_no_graphs_.empty()) return nullptr;
     engine->set_graphs(std::make_unique<Graphs>(config_, placement, session, *engine, settings));
     return engine;
   }
@@ -253,6 +253,7 @@ class OrtNetwork : public Network {
   int alone_ = 0;
   Sessions shared_;
   std::map<int, SharedSession> by_device_;  // without graphs
+  std::string why_no_graphs_;               // empty where there are some, or nobody has tried
 };
 
 }  // namespace

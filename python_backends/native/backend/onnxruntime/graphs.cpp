@@ -20,9 +20,13 @@ Shape dims_of(const TensorSpec& spec, const Config& config, const std::vector<Co
 std::string why_not_fixed(const TensorSpec& spec, const Config& config,
                           const std::vector<ConfiguredTensor>& configured) {
   if (spec.type == TRITONSERVER_TYPE_BYTES) return text("'", spec.name, "' has strings");
+  // A network may have more outputs than its configuration, and these need not have a batch.
+  if (config.batched() && (spec.dims.empty() || spec.dims.front() != -1)) {
+    return text("'", spec.name, "' has ", to_text(spec.dims), ", without a free first axis for the batch");
+  }
   const Shape dims = dims_of(spec, config, configured);
-  const bool is_free = std::any_of(dims.begin() + (config.batched() && !dims.empty() ? 1 : 0), dims.end(),
-                                   [](int64_t size) { return size < 0; });
+  const bool is_free =
+      std::any_of(dims.begin() + (config.batched() ? 1 : 0), dims.end(), [](int64_t size) { return size < 0; });
   return is_free ? text("'", spec.name, "' has ", to_text(dims), ", where -1 is any size") : "";
 }
 
@@ -115,12 +119,15 @@ void Graphs::run(const std::vector<InputView>& given, std::vector<OutputView>& w
   for (const InputView& view : given) stream_.copy(view.data, view.bytes, inputs_[view.spec].device.data());
   stream_.wait();
   launch(graphs_.at(rows));
+  // All places first: where there is no memory for one, no copy to another is under way.
   for (OutputView& view : wanted) {
     Place& place = outputs_[view.spec];
     view.shape = shape_of(place, rows);
-    const size_t bytes = bytes_of(place.spec.type, view.shape);
-    if (!view.in_place) view.data = place.host.resize(bytes, placement_);
-    stream_.copy(place.device.data(), bytes, view.data);
+    if (!view.in_place) view.data = place.host.resize(bytes_of(place.spec.type, view.shape), placement_);
+  }
+  for (const OutputView& view : wanted) {
+    const Place& place = outputs_[view.spec];
+    stream_.copy(place.device.data(), bytes_of(place.spec.type, view.shape), view.data);
   }
   stream_.wait();
 }

@@ -46,9 +46,13 @@ SharedSession open_on_gpu(const Config& config, const Placement& placement, cons
           }};
 }
 
-// ONNX Runtime has no code of its own for it.
-bool lacks_operators(const Error& error) {
+// ONNX Runtime has no codes of its own for these two.
+bool refuses_graphs(const Error& error) {
   return std::string_view(error.what()).find("cannot use the graph capture feature") != std::string_view::npos;
+}
+
+bool has_control_flow(const Error& error) {
+  return std::string_view(error.what()).find("control flow nodes") != std::string_view::npos;
 }
 
 // Only the most detailed log has them, which a session that serves must not write: this one is thrown away.
