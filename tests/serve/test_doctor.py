@@ -13,6 +13,7 @@ from tritonkit.resources import shipped
 from tritonkit.serve import Check, install
 from tritonkit.serve import doctor as diagnose
 from tritonkit.serve.install import VENV_VARIABLE
+from tritonkit.serve.managed import managed_place
 
 
 def test_every_finding_says_what_to_do(tmp_path: Path) -> None:
@@ -96,6 +97,14 @@ def test_a_provider_that_cannot_be_used_says_why(
     assert (cuda().status, cuda().todo) == ("ok", "")
     next(folder.rglob("libcurand.so.10")).unlink()
     assert "CUDA's libraries are incomplete: libcurand.so.10" in cuda().found
-    assert cuda().todo == f"make it again: python3 {shipped('python_backends/environment.py')} {folder} --gpu"
+    command = f"python3 {shipped('python_backends/environment.py')} {folder} --gpu"
+    assert cuda().todo == f"make it again: remove {folder}, then {command}"
     monkeypatch.setenv("FAKE_DRIVER_DEVICES", "0")
     assert cuda().todo == "see GPU, or serve what was built with --target cpu"
+
+
+def test_a_damaged_environment_in_the_cache_is_removed_first() -> None:
+    """`server install` keeps an environment that its marker calls whole, whatever is missing from it."""
+    place = managed_place().resolve()
+    managed = install.ServerInstallation(place / "t", "1", place, place, native=False, python_bin=place / "bin")
+    assert install.how_to_remake(managed) == "tritonkit server remove && tritonkit server install --gpu"

@@ -21,7 +21,7 @@ from tritonkit.serve.core.cuda import why_no_provider
 from tritonkit.serve.core.devices import DRIVER, Device, Driver, find_driver
 from tritonkit.serve.core.native_backends import why_not, why_not_on_gpu
 from tritonkit.serve.core.supervisor import SHARED_MEMORY
-from tritonkit.serve.install import ServerInstallation, find_server, how_to_change, how_to_install
+from tritonkit.serve.install import ServerInstallation, find_server, how_to_change, how_to_install, how_to_remake
 from tritonkit.serve.libpython import check_glibc, find_libpython
 from tritonkit.serve.managed import interpreter
 from tritonkit.serve.ports import check_free
@@ -271,7 +271,7 @@ def _cuda(server: ServerInstallation, driver: Driver) -> _Finding:
     finding = f"the server environment is for GPUs, and models run on the CPU alone: {wrong}"
     if not driver.devices or driver.too_old:
         return _Finding(finding, "see GPU, or serve what was built with --target cpu")
-    return _Finding(finding, f"make it again: {how_to_change(server)}")
+    return _Finding(finding, f"make it again: {how_to_remake(server)}")
 
 
 def _said_by(command: list[str]) -> str:

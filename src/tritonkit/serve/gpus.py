@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tritonkit.errors import ServerStartError
 from tritonkit.serve.core.cuda import why_no_provider
 from tritonkit.serve.core.devices import CUDA, DRIVER, Driver, find_driver
-from tritonkit.serve.install import how_to_change
+from tritonkit.serve.install import how_to_change, how_to_remake
 from tritonkit.serve.manifests import network_bytes
 from tritonkit.serve.shm import MIB, SLACK, dtype_name, largest_sample, tensor_bytes
 
@@ -148,7 +148,7 @@ class _Machine:
             f"model {model.name}",
             found=f"ONNX Runtime's CUDA provider cannot be used: {self._no_provider}",
             wanted="a provider that finds its libraries, the driver and a GPU",
-            todo=f"see `tritonkit doctor`, or make the environment again: {how_to_change(self._installation)}",
+            todo=f"see `tritonkit doctor`, or make the environment again: {how_to_remake(self._installation)}",
         )
 
     def _no_memory(self, model: ServedModel) -> ServerStartError | None:

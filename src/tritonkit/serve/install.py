@@ -17,7 +17,15 @@ from tritonkit.serve.core.rest import find_envoy
 from tritonkit.serve.libpython import check_glibc, need_libpython
 from tritonkit.serve.managed import is_installed, managed_place, size_gb
 
-__all__ = ["VENV_VARIABLE", "ServerInstallation", "environment_at", "find_server", "how_to_change", "how_to_install"]
+__all__ = [
+    "VENV_VARIABLE",
+    "ServerInstallation",
+    "environment_at",
+    "find_server",
+    "how_to_change",
+    "how_to_install",
+    "how_to_remake",
+]
 
 VENV_VARIABLE = "TRITONKIT_SERVER_VENV"
 """The environment variable that names the server's environment, before `<root>/.venv-server`."""
@@ -200,7 +208,18 @@ def how_to_install() -> str:
 
 
 def how_to_change(installation: ServerInstallation) -> str:
-    """The command that makes a server environment again, for GPUs."""
-    if installation.folder is None or installation.folder == managed_place().resolve():
+    """The command that makes a server environment for GPUs in place of one for CPUs."""
+    if _is_managed(installation):
         return "tritonkit server install --gpu"
     return f"python3 {shipped('python_backends/environment.py')} {installation.folder} --gpu"
+
+
+def how_to_remake(installation: ServerInstallation) -> str:
+    """The commands that make a damaged server environment for GPUs again: one that is there is kept as it is."""
+    if _is_managed(installation):
+        return "tritonkit server remove && tritonkit server install --gpu"
+    return f"remove {installation.folder}, then {how_to_change(installation)}"
+
+
+def _is_managed(installation: ServerInstallation) -> bool:
+    return installation.folder is None or installation.folder == managed_place().resolve()
