@@ -51,6 +51,11 @@ class Running:
             self.process.kill()
             self.process.wait()
 
+    def require_alive(self) -> None:
+        """Fail with the exit code and the end of the log where it has ended."""
+        code = self.process.poll()
+        assert code is None, f"tritonserver ended with {code}:\n{self.log.read_text(errors='replace')[-5000:]}"
+
     def leftovers(self) -> list[Path]:
         """Shared-memory regions that it has, or left behind."""
         return list(Path("/dev/shm").glob(f"{self.regions}*"))  # noqa: S108
@@ -155,7 +160,7 @@ def wait_until_ready(running: Running) -> None:
     """Return when the server answers; fail with its log where it ends."""
 
     def is_ready() -> bool:
-        assert running.process.poll() is None, running.log.read_text()[-3000:]
+        running.require_alive()
         with contextlib.suppress(InferenceServerException), grpc.InferenceServerClient(running.address) as client:
             return bool(client.is_server_ready(client_timeout=PATIENCE_S))
         return False

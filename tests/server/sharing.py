@@ -59,6 +59,7 @@ class SharedBackends:
     @contextlib.contextmanager
     def serving(self, *writers: Callable[[Path], None]) -> Iterator[Running]:
         """Write models and load them, those that can be loaded; at the end none is left."""
+        self._running.require_alive()
         repository = self._running.repository
         for write in writers:
             write(repository)
@@ -73,13 +74,17 @@ class SharedBackends:
             ensembles = [name for name in names if "ensemble" in (repository / name / "config.pbtxt").read_text()]
             for some in (set(names) - set(ensembles), ensembles):
                 list(pool.map(lambda name: change(name, client.load_model), some))
+            self._running.require_alive()
             try:
                 yield self._running
+                self._running.require_alive()
             finally:
                 list(pool.map(lambda name: change(name, client.unload_model), names))
-                eventually(lambda: not present(client), "models that are unloaded")
-                for name in names:
-                    shutil.rmtree(repository / name)
+                try:
+                    eventually(lambda: not present(client), "models that are unloaded")
+                finally:
+                    for name in names:
+                        shutil.rmtree(repository / name)
 
 
 def present(client: InferenceServerClient) -> list[str]:
