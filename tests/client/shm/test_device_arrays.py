@@ -463,7 +463,7 @@ def test_a_process_may_end_with_lent_memory() -> None:
     """Tensors, capsules and arrays that the interpreter collects last do no harm."""
     done = subprocess.run([sys.executable, "-c", _ENDING], cwd=PROJECT, capture_output=True, text=True, timeout=240)
     value, _, folder = done.stdout.strip().partition(" ")
-    shutil.rmtree(folder)
+    shutil.rmtree(folder, ignore_errors=True)  # the process may have removed it
     assert (done.returncode, value, done.stderr) == (0, "5.0", "")
 
 
