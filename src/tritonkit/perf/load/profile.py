@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import statistics
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["RequestProfile", "Span", "profile_requests", "spans_of", "steps_of"]
 
 _WARM_REQUESTS = 10
+_COUNTED_S, _LOOK_S = 2.0, 0.01
 _SECONDS = ("queue_s", "compute_input_s", "compute_infer_s", "compute_output_s")
 
 
@@ -79,10 +81,11 @@ def profile_requests(
     def send(count: int) -> list[Reply]:
         return [callee.predict(inputs=inputs) for _ in range(count)]
 
+    start = _counters(client, names)
     send(_WARM_REQUESTS)
-    before = _counters(client, names)
+    before = _counted(client, start, _WARM_REQUESTS)
     replies = _in_threads(send, requests, concurrency)
-    after = _counters(client, names)
+    after = _counted(client, before, requests)
     total_ms = [reply.timing.total_s * 1e3 for reply in replies]
     wait_ms = statistics.fmean(reply.timing.wait_s * 1e3 for reply in replies)
     spent = {name: _spent(before[name], after[name]) for name in names}
@@ -163,6 +166,23 @@ def _in_threads(send: Any, requests: int, concurrency: int) -> list[Reply]:
 def _counters(client: Client, names: Sequence[str]) -> dict[str, ModelStatistics]:
     """The counters of each model, summed over its loaded versions."""
     return {name: _together(client.statistics(name)) for name in names}
+
+
+def _counted(client: Client, before: Mapping[str, ModelStatistics], requests: int) -> dict[str, ModelStatistics]:
+    """The counters with these requests: Triton counts a request after its answer has left, often within a millisecond.
+
+    After `_COUNTED_S` the counters as they are.
+
+    Raises:
+        InferenceError: counters fell.
+    """
+    deadline = time.monotonic() + _COUNTED_S
+    while True:
+        after = _counters(client, list(before))
+        least = min(_spent(before[name], after[name]).success_count for name in before)
+        if least >= requests or time.monotonic() > deadline:
+            return after
+        time.sleep(_LOOK_S)
 
 
 def _together(versions: Sequence[ModelStatistics]) -> ModelStatistics:
