@@ -220,8 +220,7 @@ def build_repository(
     specs = _read_specs(root, tuple(names), target, made)
     with contextlib.nullcontext() if dry_run else _build_lock(root, run.progress):
         _build_all(run, specs, cores or machine_cores(), made)
-        keep = None if names or dry_run else kept_specs(root, specs)
-        changes, notes = _publish(run, made, keep, after)
+        changes, notes = _publish(run, made, None if names or dry_run else kept_specs(root, specs), after)
     if isinstance(gpu, str) and gpu and made.served:
         notes = (f"target {target}: variants were judged on the CPU: {gpu}", *notes)
     notes = (*unmeasured_notes(made.results, made.served), *notes)
