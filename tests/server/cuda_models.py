@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from onnx import TensorProto, helper, numpy_helper
+from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from tests.server.onnx_models import BATCH, onnx_model, tensors
 
@@ -83,18 +84,23 @@ def ensemble(folder: Path, *parts: str) -> None:
     )
 
 
-def double(folder: Path, more: str) -> None:
-    """y = x + x, of ROWS numbers."""
+def _rows(folder: Path, nodes: Sequence[NodeProto], more: str, *sums: tuple[str, int, list[Any]]) -> None:
+    """A network from x to y, of ROWS numbers each; `sums` are outputs that the configuration leaves out."""
     onnx_model(
         folder,
-        [helper.make_node("Add", ["x", "x"], ["y"])],
+        list(nodes),
         [("x", TensorProto.FLOAT, ["n", ROWS])],
-        [("y", TensorProto.FLOAT, ["n", ROWS])],
+        [("y", TensorProto.FLOAT, ["n", ROWS]), *sums],
         f"max_batch_size: {BATCH}\n"
         + tensors("input", x=f"FP32 [{ROWS}]")
         + tensors("output", y=f"FP32 [{ROWS}]")
         + more,
     )
+
+
+def double(folder: Path, more: str) -> None:
+    """y = x + x, of ROWS numbers."""
+    _rows(folder, [helper.make_node("Add", ["x", "x"], ["y"])], more)
 
 
 def branch(folder: Path, more: str) -> None:
@@ -104,30 +110,15 @@ def branch(folder: Path, more: str) -> None:
         helper.make_graph([helper.make_node(operator, ["x"], ["z"])], operator, [], [y])
         for operator in ("Identity", "Neg")
     )
-    onnx_model(
-        folder,
-        [
-            helper.make_node("Constant", [], ["always"], value=numpy_helper.from_array(np.array(True), "always")),
-            helper.make_node("If", ["always"], ["y"], then_branch=same, else_branch=negative),
-        ],
-        [("x", TensorProto.FLOAT, ["n", ROWS])],
-        [("y", TensorProto.FLOAT, ["n", ROWS])],
-        f"max_batch_size: {BATCH}\n"
-        + tensors("input", x=f"FP32 [{ROWS}]")
-        + tensors("output", y=f"FP32 [{ROWS}]")
-        + more,
-    )
+    always = numpy_helper.from_array(np.array(True), "always")
+    nodes = [
+        helper.make_node("Constant", [], ["always"], value=always),
+        helper.make_node("If", ["always"], ["y"], then_branch=same, else_branch=negative),
+    ]
+    _rows(folder, nodes, more)
 
 
 def summed(folder: Path, more: str) -> None:
     """y = x, of ROWS numbers; the network has a sum of the whole batch too, which the configuration leaves out."""
-    onnx_model(
-        folder,
-        [helper.make_node("Identity", ["x"], ["y"]), helper.make_node("ReduceSum", ["x"], ["sum"], keepdims=0)],
-        [("x", TensorProto.FLOAT, ["n", ROWS])],
-        [("y", TensorProto.FLOAT, ["n", ROWS]), ("sum", TensorProto.FLOAT, [])],
-        f"max_batch_size: {BATCH}\n"
-        + tensors("input", x=f"FP32 [{ROWS}]")
-        + tensors("output", y=f"FP32 [{ROWS}]")
-        + more,
-    )
+    nodes = [helper.make_node("Identity", ["x"], ["y"]), helper.make_node("ReduceSum", ["x"], ["sum"], keepdims=0)]
+    _rows(folder, nodes, more, ("sum", TensorProto.FLOAT, []))
