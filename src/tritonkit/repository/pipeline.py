@@ -298,7 +298,7 @@ def _try_network(spec: Spec, models: Sequence[Rendered], job: Job) -> None:
 
 def _read_specs(root: Path, names: tuple[str, ...], target: Target, made: _Made) -> list[Spec]:
     """The specs to build; those that cannot be read, or not be built for this target, fail."""
-    readable, unreadable = load_readable(root, names)
+    readable, unreadable = load_readable(root, names, target=target)
     for name, error in unreadable.items():
         made.fail(name, error)
     specs = []

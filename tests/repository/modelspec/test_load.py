@@ -8,7 +8,8 @@ import pytest
 
 from tests.conftest import WriteModel
 from tritonkit.errors import SpecError, UsageError
-from tritonkit.repository.modelspec import find_root, load_all, resolve_file
+from tritonkit.repository.modelspec import PipelineStep, find_root, load, load_all, load_readable, resolve_file
+from tritonkit.repository.modelspec.serving import DynamicBatching, Instances
 
 TORCH = """
 name: net
@@ -51,6 +52,57 @@ def test_an_unknown_key_deep_inside_is_found(write_model: WriteModel) -> None:
     error = refused(write_model, TORCH + "serving:\n  instance_group:\n  - {cuont: 2}\n")
     assert "count" in error.wanted
     assert error.where.endswith("serving.instance_group.0.cuont")
+
+
+BY_TARGET = """
+serving:
+  max_batch_size: 16
+  dynamic_batching: {preferred_batch_size: [4, 8], max_queue_delay: 2ms}
+  targets:
+"""
+FASTER = "    gpu: {max_batch_size: 64, dynamic_batching: {}, variant: onnx-fp16}\n"
+
+
+def test_settings_of_a_target_replace_those_for_all(write_model: WriteModel) -> None:
+    """Each replaces the whole setting of its name, on that target alone; what it leaves out stays."""
+    text = TORCH + BY_TARGET.replace("serving:", "serving:\n  threads: 3") + FASTER
+    folder = write_model(text, network__py=CODE).folder
+    project = folder.parents[1]
+    on_gpu, on_cpu, on_nvidia = (load(folder, project, target).model.serving for target in ("gpu", "cpu", "nvidia"))
+    assert (on_gpu.max_batch_size, on_gpu.variant, on_gpu.threads) == (64, "onnx-fp16", 3)
+    assert on_gpu.dynamic_batching == DynamicBatching()
+    assert "model_warmup" not in on_gpu.model_fields_set
+    assert on_cpu == on_nvidia
+    assert (on_cpu.max_batch_size, on_cpu.variant, on_cpu.targets) == (16, "onnx-fp32", {})
+    specs, _ = load_readable(project, target="gpu")
+    assert [spec.model.serving for spec in specs] == [on_gpu]
+
+
+def test_settings_of_a_step_may_be_for_one_target(write_model: WriteModel) -> None:
+    """The step's own `serving` has targets, too."""
+    step = "{step: top_k, parameters: {k: 2, labels: a.txt}, serving: {targets: {gpu: {instance_group: [{count: 4}]}}}}"
+    spec = write_model(TORCH + f"pipeline: [network, {step}]\n", network__py=CODE, a__txt="a\nb\n")
+    on_gpu = load(spec.folder, spec.folder.parents[1], "gpu").model.pipeline[1]
+    assert isinstance(on_gpu, PipelineStep)
+    assert on_gpu.serving.instance_group == (Instances(count=4),)
+    assert spec.model.pipeline[1].serving.instance_group == ()  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("own", "where", "message"),
+    [
+        ("gpu: {max_batch_size: 4}", ":12 serving.targets.gpu", "preferred_batch_size has 8; max_batch_size is 4"),
+        ("gpu: {max_bacth_size: 4}", ":12 serving.targets.gpu.max_bacth_size", "wanted: 'max_batch_size'"),
+        ("cuda: {}", ":12 serving.targets.cuda", "'cpu', 'gpu' or 'nvidia'"),
+        ("gpu: {sequence_batching: {}}", ":12 serving.targets.gpu", "both dynamic_batching and sequence_batching"),
+        ("gpu: {threads: many}", ":12 serving.targets.gpu.threads", "valid integer"),
+    ],
+)
+def test_wrong_settings_of_a_target_are_located(write_model: WriteModel, own: str, where: str, message: str) -> None:
+    """They are refused for every target, also where only the settings for all together with them are wrong."""
+    error = refused(write_model, f"{TORCH}{BY_TARGET}    {own}\n")
+    assert error.where.endswith(f"models/net/model.yaml{where}")
+    assert message in str(error)
 
 
 def test_a_key_given_twice_is_refused(write_model: WriteModel) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +64,9 @@ def read_case(feature: str, root: Path) -> Case:
     return make_case(feature, facts, root)
 
 
-def make_case(feature: str, facts: dict[str, Any], root: Path) -> Case:
+def make_case(feature: str, facts: dict[str, Any], root: Path, target: Target | None = None) -> Case:
     """A case of `model`, `signature`, and optionally `files`, `file`, `variant`, `target` and `cores`."""
+    target = target or facts.get("target", "cpu")
     folder = root / "models" / facts["model"]["name"]
     for name, text in facts.get("files", {}).items():
         file = folder / name
@@ -76,9 +77,9 @@ def make_case(feature: str, facts: dict[str, Any], root: Path) -> Case:
     for network in ("model.onnx", "model.py"):
         (folder / network).touch()
     _copy_steps(root / "python_backends" / "steps")
-    spec = load(folder, root)
+    spec = load(folder, root, target)
     artifact = _artifact(spec, facts, folder, _signature(facts["signature"]))
-    return Case(feature, spec, artifact, facts.get("target", "cpu"), facts.get("cores", 2))
+    return Case(feature, spec, artifact, target, facts.get("cores", 2))
 
 
 def _copy_steps(place: Path) -> None:
@@ -92,14 +93,16 @@ def _copy_steps(place: Path) -> None:
 def read_gpu_cases(feature: str, root: Path) -> dict[Target, Case]:
     """A case of `gpu/specs/` for each target with GPUs: a spec of its own, or that of a shipped model."""
     facts = yaml.safe_load((GPU / "specs" / f"{feature}.yaml").read_text(encoding="utf-8"))
+    return {target: _gpu_case(feature, facts, root, target) for target in GPU_TARGETS}
+
+
+def _gpu_case(feature: str, facts: dict[str, Any], root: Path, target: Target) -> Case:
     if "shipped" not in facts:
-        case = make_case(feature, facts, root)
-    else:
-        project = HERE.parents[2]
-        spec = load(project / "models" / facts["shipped"], project)
-        root.mkdir(exist_ok=True)
-        case = Case(feature, spec, _artifact(spec, facts, root, Signature.declared(spec)), "gpu", cores=4)
-    return {target: replace(case, target=target) for target in GPU_TARGETS}
+        return make_case(feature, facts, root, target)
+    project = HERE.parents[2]
+    spec = load(project / "models" / facts["shipped"], project, target)
+    root.mkdir(exist_ok=True)
+    return Case(feature, spec, _artifact(spec, facts, root, Signature.declared(spec)), target, cores=4)
 
 
 def gpu_texts(feature: str, root: Path) -> dict[Path, str]:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from pathlib import PurePosixPath
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from tritonkit.datatypes import DataType
 
-__all__ = ["MAX_SIZE", "FileReference", "Hook", "InnerPath", "ModelName", "PackageFile", "Strict", "Tensor"]
+__all__ = ["MAX_SIZE", "FileReference", "Hook", "InnerPath", "ModelName", "PackageFile", "Strict", "Target", "Tensor"]
 
 MAX_SIZE = 2**31 - 1  # sizes and counts are 32-bit numbers in most of Triton's configuration
+
+Target = Literal["cpu", "gpu", "nvidia"]
+"""The kind of server that a repository is rendered for: tritonkit's own on a CPU, tritonkit's own on a GPU, or NVIDIA's
+image."""
 
 
 class Strict(BaseModel):

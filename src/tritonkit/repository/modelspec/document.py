@@ -11,10 +11,11 @@ from typing import Any, TypeVar, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from tritonkit.errors import SpecError
 
-__all__ = ["nearest", "read_document"]
+__all__ = ["located", "nearest", "read_document"]
 
 _Model = TypeVar("_Model", bound=BaseModel)
 _Key = str | int
@@ -43,6 +44,19 @@ def nearest(name: str, names: Sequence[str]) -> str:
     """The nearest known name for an unknown one, or the list of known names."""
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     return f"{close[0]!r}" if close else f"one of {', '.join(sorted(names)) or 'none'}"
+
+
+def located(error: ValidationError, place: tuple[str, ...]) -> ValidationError:
+    """Pydantic's complaints about a value that was put together, as complaints about a place of the document."""
+    details = [
+        InitErrorDetails(
+            type=PydanticCustomError("value_error", "{message}", {"message": problem["msg"]}),
+            loc=(*place, *problem["loc"]),
+            input=problem["input"],
+        )
+        for problem in error.errors(include_url=False)
+    ]
+    return ValidationError.from_exception_data(error.title, details)
 
 
 def read_document(file: Path, kind: type[_Model]) -> _Model:

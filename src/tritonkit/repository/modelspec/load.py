@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tritonkit.errors import SpecError, UsageError
-from tritonkit.repository.modelspec.base import FileReference, PackageFile
+from tritonkit.repository.modelspec.base import FileReference, PackageFile, Target
 from tritonkit.repository.modelspec.document import nearest, read_document
 from tritonkit.repository.modelspec.model import ModelFile, PipelineStep
 from tritonkit.repository.modelspec.step import ResolvedStep, StepContract, StepParameter, to_text
@@ -37,7 +37,7 @@ _SPLIT = "keep the weights in another file: onnx.save(model, FILE, save_as_exter
 
 @dataclass(frozen=True)
 class Spec:
-    """A model folder that was read and checked.
+    """A model folder that was read and checked, with the settings that hold on one target.
 
     `steps` are the resolved parts of the pipeline in order; None stands for the network.
     """
@@ -95,19 +95,20 @@ def load_all(root: Path, names: tuple[str, ...] = ()) -> list[Spec]:
 
 
 def load_readable(
-    root: Path, names: tuple[str, ...] = (), *, every: bool = False
+    root: Path, names: tuple[str, ...] = (), *, every: bool = False, target: Target = "cpu"
 ) -> tuple[list[Spec], dict[str, SpecError]]:
     """The same, where a folder that cannot be built does not hide the others: folder -> what is wrong with it.
 
     Args:
         every: without names, also the specs that are built only when they are named.
+        target: the target whose settings count.
     """
     folders = _chosen_folders(root, names)
     specs: list[Spec] = []
     failed: dict[str, SpecError] = {}
     for name, folder in folders.items():
         try:
-            model = _read(folder)
+            model = _read(folder).on(target)
             # The files of a model that is not built may be missing.
             if names or every or model.default:
                 specs.append(resolve(folder, model, root))
@@ -147,9 +148,9 @@ def _folders(root: Path) -> dict[str, Path]:
     }
 
 
-def load(folder: Path, root: Path) -> Spec:
-    """Read one model folder; SpecError for anything in it that cannot be built."""
-    return resolve(folder, _read(folder), root)
+def load(folder: Path, root: Path, target: Target = "cpu") -> Spec:
+    """Read one model folder as it is built for a target; SpecError for anything in it that cannot be built."""
+    return resolve(folder, _read(folder).on(target), root)
 
 
 def _read(folder: Path) -> ModelFile:

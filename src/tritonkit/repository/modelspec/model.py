@@ -7,7 +7,16 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from tritonkit.releases import to_release
-from tritonkit.repository.modelspec.base import MAX_SIZE, FileReference, Hook, InnerPath, ModelName, Strict, Tensor
+from tritonkit.repository.modelspec.base import (
+    MAX_SIZE,
+    FileReference,
+    Hook,
+    InnerPath,
+    ModelName,
+    Strict,
+    Target,
+    Tensor,
+)
 from tritonkit.repository.modelspec.fields import Ensemble
 from tritonkit.repository.modelspec.language import LanguageModel
 from tritonkit.repository.modelspec.optimize import Optimize
@@ -207,6 +216,10 @@ class PipelineStep(Strict):
     """Models that the step's Python calls while it answers (BLS). They are loaded before it, and with it."""
     serving: Serving = Serving()
 
+    def on(self, target: Target) -> PipelineStep:
+        """The step with the settings that hold on a target."""
+        return self.model_copy(update={"serving": self.serving.on(target)})
+
 
 class Example(Strict):
     """One item of a text or file input."""
@@ -244,6 +257,11 @@ class ModelFile(Strict):
     are refused. The embedded server and tritonkit's images are 24.10."""
     example: dict[str, Example] = {}
     """Real data for BYTES inputs, used to warm up steps."""
+
+    def on(self, target: Target) -> ModelFile:
+        """The same with the settings that hold on a target."""
+        pipeline = tuple(part if part == "network" else part.on(target) for part in self.pipeline)
+        return self.model_copy(update={"serving": self.serving.on(target), "pipeline": pipeline})
 
     @property
     def hooks(self) -> dict[str, Hook]:

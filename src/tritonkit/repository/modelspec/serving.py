@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from tritonkit.datatypes import DataType
-from tritonkit.repository.modelspec.base import MAX_SIZE, InnerPath, Strict
+from tritonkit.repository.modelspec.base import MAX_SIZE, InnerPath, Strict, Target
+from tritonkit.repository.modelspec.document import located
 from tritonkit.repository.modelspec.fields import BatchInput, BatchOutput, Fields, ModelOperations, SecondaryDevice
 from tritonkit.repository.modelspec.language import Generation
 from tritonkit.repository.modelspec.units import Microseconds
@@ -27,6 +28,7 @@ __all__ = [
     "SequenceBatching",
     "Serving",
     "State",
+    "TargetServing",
     "VersionPolicy",
     "WarmupInput",
     "WarmupSample",
@@ -293,8 +295,8 @@ class Optimization(Strict):
     eager_batching: bool = False
 
 
-class Serving(Fields):
-    """Settings for serving one Triton model. Unset fields are chosen from the artifact and the cores."""
+class TargetServing(Fields):
+    """Settings for serving one Triton model on one target; each replaces the setting of the same name for all."""
 
     variant: str = "onnx-fp32"
     """The form of the network that is published; `auto`: the fastest that passes the gate."""
@@ -361,3 +363,29 @@ class Serving(Fields):
         if self.response_cache and self.sequence_batching is not None:
             raise ValueError("response_cache is on with sequence_batching, which Triton refuses; wanted one of them")
         return self
+
+
+class Serving(TargetServing):
+    """Settings for serving one Triton model. Unset fields are chosen from the artifact and the cores."""
+
+    targets: dict[Target, TargetServing] = {}
+    """Settings that hold for one target of a build only: each replaces the whole setting of the same name above."""
+
+    @model_validator(mode="after")
+    def _hold_on_targets(self) -> Self:
+        for target in self.targets:
+            try:
+                self.on(target)
+            except ValidationError as error:
+                raise located(error, ("targets", target)) from None
+        return self
+
+    def on(self, target: Target) -> Serving:
+        """The settings that hold on a target, without those of other targets."""
+        own = self.targets.get(target, TargetServing())
+        return Serving.model_validate({**_given(self), **_given(own), "targets": {}}) if self.targets else self
+
+
+def _given(settings: TargetServing) -> dict[str, Any]:
+    """The settings that are written, as they were read."""
+    return {name: getattr(settings, name) for name in settings.model_fields_set}

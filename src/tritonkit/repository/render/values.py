@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 from tritonkit.datatypes import DataType
 from tritonkit.releases import EMBEDDED, Release
+from tritonkit.repository.modelspec.base import Target
 from tritonkit.repository.modelspec.fields import (
     BatchInput,
     BatchOutput,
@@ -28,10 +28,6 @@ from tritonkit.repository.modelspec.serving import (
 )
 
 __all__ = ["EnsembleStep", "ModelPlan", "Target", "TensorPlan"]
-
-Target = Literal["cpu", "gpu", "nvidia"]
-"""The kind of server that a repository is rendered for: tritonkit's own on a CPU, tritonkit's own on a GPU, or NVIDIA's
-image."""
 
 
 @dataclass(frozen=True)
