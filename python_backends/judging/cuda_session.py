@@ -4,7 +4,7 @@
 it. It reads requests from standard input and writes answers to standard output. A message is the lengths of two parts
 and the parts: a header as JSON, and its arrays as an .npz file.
 
-    open   file, options, libraries, graphs -> version, graphs
+    open   file, options, entries, libraries, graphs -> version, graphs
     run    arrays -> arrays
     times  arrays, warm, least, most, seconds -> times_ms
 """
@@ -58,7 +58,9 @@ def receive(stream: IO[bytes]) -> tuple[dict[str, Any], Arrays] | None:
 class CudaSession:
     """An opened network: every node that the CUDA provider has a kernel for runs there."""
 
-    def __init__(self, file: str, options: dict[str, str], libraries: list[str], graphs: bool) -> None:
+    def __init__(
+        self, file: str, options: dict[str, str], entries: dict[str, str], libraries: list[str], graphs: bool
+    ) -> None:
         for library in libraries:
             ctypes.CDLL(library)
         import onnxruntime
@@ -66,6 +68,7 @@ class CudaSession:
         self._ort = onnxruntime
         self.version = onnxruntime.__version__
         self.graphs = graphs
+        self._entries = entries
         try:
             self._session = self._opened(file, options)
         except Exception:
@@ -82,6 +85,8 @@ class CudaSession:
             raise RuntimeError(f"onnxruntime {ort.__version__} has no CUDA provider")
         settings = ort.SessionOptions()
         settings.log_severity_level = 3
+        for name, value in self._entries.items():
+            settings.add_session_config_entry(name, value)
         graph = {"enable_cuda_graph": "1"} if self.graphs else {}
         providers = [(_PROVIDER, {**options, **graph}), "CPUExecutionProvider"]
         session = ort.InferenceSession(file, settings, providers=providers)

@@ -33,11 +33,18 @@ def log(**facts):
         file.write(json.dumps(facts) + chr(10))
 
 
+def _entry(settings, name):
+    try:
+        return settings.get_session_config_entry(name)
+    except RuntimeError:
+        return ""
+
+
 class Session(onnxruntime.InferenceSession):
     def __init__(self, file, settings, providers):
         print("a line of the library")
         (_, options), _ = providers
-        log(open=options)
+        log(open=options, floats=_entry(settings, "session.disable_quant_qdq"))
         if "enable_cuda_graph" in options and not SETTINGS.get("graphs", True):
             raise RuntimeError("This session cannot use the graph capture feature")
         self.tf32 = options["use_tf32"] == "1"

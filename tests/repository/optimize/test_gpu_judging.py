@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -29,6 +30,21 @@ from tritonkit.resources import shipped_modules
 
 FILE = "name: net\nnetwork: {onnx: net.onnx}\n"
 PAIR = ("onnx-fp32", "onnx-tf32")
+PAIRED = """<ir_version: 10, opset_import: ["" : 18]>
+g (float[b, 1, 3, 3] x) => (float[b, 2, 3, 3] y)
+<float[2, 1, 1, 1] w = {1, 1}, float[2] bias = {1, 1}, float step = {0.1}, int8 zero = {0}>
+{
+    x8 = QuantizeLinear(x, step, zero)
+    xd = DequantizeLinear(x8, step, zero)
+    w8 = QuantizeLinear(w, step, zero)
+    wd = DequantizeLinear(w8, step, zero)
+    c = Conv(xd, wd, bias)
+    c8 = QuantizeLinear(c, step, zero)
+    y = DequantizeLinear(c8, step, zero)
+}
+"""
+"""A convolution with its input, weights and output in QDQ pairs."""
+WORD = "serving: {parameters: {session.disable_quant_qdq: '0'}}"
 
 
 def product() -> bytes:
@@ -129,6 +145,34 @@ def test_options_of_the_spec_come_last(write_model: WriteModel, cache: BuildCach
     options = log_of(environment)[0]["open"]
     own = {"cudnn_conv_algo_search": "EXHAUSTIVE", "gpu_mem_limit": "1000000", "sdpa_kernel": "0", "use_tf32": "0"}
     assert options == own | {"enable_cuda_graph": "1"}
+
+
+@pytest.mark.parametrize(("entries", "integers"), [({}, True), ({"session.disable_quant_qdq": "1"}, False)])
+def test_the_entry_keeps_biases_out_of_integers(tmp_path: Path, entries: dict[str, str], integers: bool) -> None:
+    """ONNX Runtime rounds the bias of a convolution between two pairs, unless the entry says not to."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
+    for name, value in entries.items():
+        options.add_session_config_entry(name, value)
+    onnxruntime.InferenceSession(onnx.parser.parse_model(PAIRED).SerializeToString(), options)
+    constants = onnx.load(tmp_path / "optimized.onnx").graph.initializer
+    assert (TensorProto.INT32 in {array.data_type for array in constants}) is integers
+
+
+@pytest.mark.parametrize(
+    ("file", "more", "entry"),
+    [("pairs", "", "1"), ("pairs", WORD, "0"), ("product", "", "")],
+    ids=["qdq", "own", "fp32"],
+)
+def test_pairs_stay_as_they_are_on_a_gpu(
+    write_model: WriteModel, cache: BuildCache, tmp_path: Path, file: str, more: str, entry: str
+) -> None:
+    """The judge opens a QDQ file with the entry that config.pbtxt will have; the spec's word comes first."""
+    content = product() if file == "product" else onnx.parser.parse_model(PAIRED).SerializeToString()
+    environment = fake_environment(tmp_path / "venv")
+    judged(write_model(FILE + more, net__onnx=content), cache, judge_in(environment))
+    assert {log["floats"] for log in log_of(environment) if "open" in log} == {entry}
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,8 @@ _LAYERS = 32
 
 
 def write_network(kind: str, signature: Signature, file: Path) -> None:
-    """A file of one kind: `image` with a convolution, `encoder` of token ids, `mlp`, which is tiny, or `deep`.
+    """A file of one kind: `image` with a convolution, `int8` with one behind a QDQ pair, `encoder` of token ids, `mlp`,
+    which is tiny, or `deep`.
 
     It has the signature's tensors. Outputs after the first copy the last input.
     """
@@ -60,6 +61,17 @@ def _image(given: str, result: str, signature: Signature) -> tuple[list[Any], di
     return nodes, weights
 
 
+def _int8(given: str, result: str, signature: Signature) -> tuple[list[Any], dict[str, Any]]:
+    """The network `image` with a QDQ pair before its convolution."""
+    nodes, weights = _image(given, result, signature)
+    nodes[1].input[0] = "rounded"
+    pair = [
+        helper.make_node("QuantizeLinear", ["float", "step", "zero"], ["bytes"]),
+        helper.make_node("DequantizeLinear", ["bytes", "step", "zero"], ["rounded"]),
+    ]
+    return [nodes[0], *pair, *nodes[1:]], weights | {"step": np.array(2, "f"), "zero": np.array(0, "b")}
+
+
 def _encoder(given: str, result: str, signature: Signature) -> tuple[list[Any], dict[str, Any]]:
     weights = {"table": np.zeros((100, _HIDDEN), "f"), "layer": np.zeros((_HIDDEN, _HIDDEN), "f")}
     nodes = [
@@ -83,4 +95,4 @@ def _deep(given: str, result: str, signature: Signature) -> tuple[list[Any], dic
     return nodes, {"layer": np.zeros((size, size), "f"), "head": np.zeros((size, classes), "f")}
 
 
-_KINDS = {"image": _image, "encoder": _encoder, "mlp": _mlp, "deep": _deep}
+_KINDS = {"image": _image, "int8": _int8, "encoder": _encoder, "mlp": _mlp, "deep": _deep}

@@ -25,6 +25,7 @@ FEATURES = (
     "encoder_padded",
     "image",
     "image_free",
+    "int8",
     "no_graphs",
     "on_cpu",
     "own_sizes",

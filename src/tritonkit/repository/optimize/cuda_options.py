@@ -1,4 +1,4 @@
-"""Options of ONNX Runtime's CUDA provider, with which target gpu judges and serves a variant."""
+"""Options of ONNX Runtime and its CUDA provider, with which target gpu judges and serves a variant."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tritonkit.repository.export.artifact import Artifact, Signature
 from tritonkit.repository.export.onnx_file import graphs, parse
 from tritonkit.repository.modelspec import Spec
 
-__all__ = ["cuda_options", "default_options", "has_convolutions", "takes_graphs"]
+__all__ = ["cuda_options", "default_options", "has_convolutions", "session_entries", "takes_graphs"]
 
 _TF32 = "onnx-tf32"
 """The form whose products are computed in TF32."""
@@ -18,6 +18,10 @@ _PARAMETERS = ("arena_extend_strategy", "cudnn_conv_algo_search", "cudnn_conv_us
 """Parameters of a model that NVIDIA's onnxruntime backend reads too."""
 _SEARCHES = {"0": "EXHAUSTIVE", "1": "HEURISTIC", "2": "DEFAULT"}
 _EXTENSIONS = {"0": "kNextPowerOfTwo", "1": "kSameAsRequested"}
+_FLOATS = {"session.disable_quant_qdq": "1"}
+"""The entry of a session that leaves QDQ pairs as they are. By default ONNX Runtime (1.31) prepares them for integer
+kernels, which its CUDA provider lacks: biases become INT32, which CUDA has no DequantizeLinear for, so that the CPU
+computes them and no CUDA graph is possible. Weights are also unpacked at each run, and with the entry when loaded."""
 
 
 def default_options(variant: str, convolutions: bool) -> dict[str, str]:
@@ -55,4 +59,13 @@ def takes_graphs(signature: Signature) -> bool:
 
 def has_convolutions(file: Path) -> bool:
     """Whether an ONNX file has convolutions."""
-    return any("Conv" in node.op_type for graph in graphs(parse(file)) for node in graph.node)
+    return any("Conv" in operator for operator in _operators(file))
+
+
+def session_entries(file: Path) -> dict[str, str]:
+    """Entries of a session's configuration for an ONNX file on a GPU."""
+    return dict(_FLOATS) if "QuantizeLinear" in _operators(file) else {}
+
+
+def _operators(file: Path) -> set[str]:
+    return {node.op_type for graph in graphs(parse(file)) for node in graph.node}

@@ -21,7 +21,7 @@ from tritonkit.repository.export.coupling import judge_neighbors
 from tritonkit.repository.export.number_format import is_quantized
 from tritonkit.repository.export.padded import judge_padded, padding_of
 from tritonkit.repository.modelspec import Spec
-from tritonkit.repository.optimize.cuda_options import cuda_options, takes_graphs
+from tritonkit.repository.optimize.cuda_options import cuda_options, session_entries, takes_graphs
 from tritonkit.repository.optimize.fingerprint import digest
 from tritonkit.repository.optimize.gpu import CudaEnvironment
 from tritonkit.repository.optimize.job import Job
@@ -54,10 +54,12 @@ class GpuJudge:
 
     def open(self, what: BuildPlan, artifact: Artifact) -> onnxruntime_cuda.CudaRunner:
         """The variant on the GPU, with the options that will serve it."""
-        options = cuda_options(what.spec, artifact)
+        options, file = cuda_options(what.spec, artifact), artifact.folder / FILE
         where = f"{what.spec.file} variant {what.variant}"
+        given = what.spec.model.serving.parameters
+        entries = session_entries(file) | {key: value for key, value in given.items() if key.startswith("session.")}
         graphs = takes_graphs(artifact.signature)
-        return onnxruntime_cuda.CudaRunner(self.environment, artifact.folder / FILE, options, where, graphs=graphs)
+        return onnxruntime_cuda.CudaRunner(self.environment, file, options, where, entries=entries, graphs=graphs)
 
     def judged(self, what: BuildPlan, artifact: Artifact, job: Job, before: Callable[[], object]) -> Artifact:
         """The artifact with its figures on the GPU, measured or as an earlier build recorded them.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from tritonkit.datatypes import DATATYPES, NUMPY_DTYPES
 from tritonkit.repository.export.artifact import Artifact, TensorInfo
 from tritonkit.repository.export.work import count_work
 from tritonkit.repository.modelspec import Spec
-from tritonkit.repository.optimize.cuda_options import has_convolutions
+from tritonkit.repository.optimize.cuda_options import has_convolutions, session_entries
 from tritonkit.repository.optimize.start import warm_sizes
 
 __all__ = ["TINY_WORK", "GpuNetwork", "read_network", "runs_on_gpu"]
@@ -38,6 +38,7 @@ class GpuNetwork:
         weight_bytes: size of its files.
         item_bytes: size of the inputs and outputs of one item; 0 where a size is free.
         variant: the name of its variant.
+        entries: parameters with entries of ONNX Runtime's session.
     """
 
     free: str = ""
@@ -47,6 +48,7 @@ class GpuNetwork:
     weight_bytes: int = 0
     item_bytes: int = 0
     variant: str = ""
+    entries: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_tiny(self) -> bool:
@@ -80,6 +82,7 @@ def read_network(spec: Spec, artifact: Artifact) -> GpuNetwork:
         weight_bytes=_size(artifact),
         item_bytes=item_bytes,
         variant=artifact.variant,
+        entries=session_entries(file),
     )
 
 

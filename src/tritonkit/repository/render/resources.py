@@ -94,7 +94,7 @@ def plan_threads(serving: Serving, groups: tuple[Instances, ...], host: Host) ->
     """The backend's `parameters`: the spec's own, and thread counts for engines on the CPU."""
     count = _cpu_instances(groups, host)
     if count == 0:
-        return (_ON_GPU if host.network and host.backend == "onnxruntime" else {}) | serving.parameters
+        return _on_gpu(host) | serving.parameters
     threads = _spec_threads(serving, host) or max(1, host.cores // count)
     if host.backend == "openvino":
         shared = {_ALL_THREADS: str(threads * count), _STREAMS: str(count)}
@@ -107,6 +107,11 @@ def plan_threads(serving: Serving, groups: tuple[Instances, ...], host: Host) ->
     intra, inter = _COUNTS[host.backend]
     own = {intra: str(threads), inter: "1"}
     return own | _alone(count, threads, host) | serving.parameters
+
+
+def _on_gpu(host: Host) -> dict[str, str]:
+    """Parameters of a network of ONNX Runtime on a GPU of tritonkit's server."""
+    return _ON_GPU | dict(host.network.entries) if host.network and host.backend == "onnxruntime" else {}
 
 
 def _alone(count: int, threads: int, host: Host) -> dict[str, str]:

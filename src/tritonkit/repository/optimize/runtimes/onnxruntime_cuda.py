@@ -9,7 +9,7 @@ import tempfile
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import IO, Any
 
 from tritonkit.errors import BuildError
@@ -33,7 +33,14 @@ class CudaRunner:
     """
 
     def __init__(
-        self, environment: CudaEnvironment, file: Path, options: Mapping[str, str], where: str, *, graphs: bool
+        self,
+        environment: CudaEnvironment,
+        file: Path,
+        options: Mapping[str, str],
+        where: str,
+        *,
+        entries: Mapping[str, str] = MappingProxyType({}),
+        graphs: bool,
     ) -> None:
         self._where = where
         self._errors: IO[str] = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115  read when it fails
@@ -45,7 +52,8 @@ class CudaRunner:
             env={name: value for name, value in os.environ.items() if name not in _PYTHON_VARIABLES},
         )
         self._end = weakref.finalize(self, _end, self._process, self._errors)
-        request = {"file": str(file), "options": dict(options), "libraries": list(environment.libraries)}
+        request: dict[str, Any] = {"file": str(file), "options": dict(options), "entries": dict(entries)}
+        request["libraries"] = list(environment.libraries)
         with step(f"ONNX Runtime opens {file.name} on the GPU"):
             answer, _ = self._ask({"kind": "open", **request, "graphs": graphs}, {})
         if "error" in answer:
