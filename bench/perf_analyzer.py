@@ -208,7 +208,8 @@ def environment() -> dict[str, str]:
         if not link.exists():
             link.unlink(missing_ok=True)  # the environment that it led to may be gone
             link.symlink_to(library)
-    return os.environ | {"LD_LIBRARY_PATH": str(_FOLDER)}
+    folders = ":".join(filter(None, [str(_FOLDER), os.environ.get("LD_LIBRARY_PATH", "")]))
+    return os.environ | {"LD_LIBRARY_PATH": folders}
 
 
 if __name__ == "__main__":

@@ -36,6 +36,9 @@ BACKENDS = tuple(NATIVE / f"libtriton_{name}.so" for name in _NATIVE)
 MARKER = "tritonkit.json"
 """Marker that is written last: an environment without it was interrupted while it was made."""
 
+_LIBRARIES = ("nvidia/*/lib/*.so*", "onnxruntime/capi/libonnxruntime_providers_*.so")
+"""Libraries without which no GPU is used."""
+
 # pip and uv announce a download of a megabyte or more in this form.
 _LARGE = re.compile(r" *Downloading (?P<name>\w+(?:-[A-Za-z]\w*)*)[^ ]* \((?P<size>[\d.]+ ?Mi?B)\)")
 
@@ -56,6 +59,13 @@ def fingerprint(kind: Kind = CPU) -> str:
 def is_whole(folder: Path) -> bool:
     """Whether an environment is complete and was made from the requirements of its kind."""
     return _facts(folder).get("made_from") == fingerprint(kind_of(folder))
+
+
+def missing_libraries(folder: Path) -> list[str]:
+    """The libraries for a GPU that an environment was made with and no longer has."""
+    libraries = _facts(folder).get("libraries")
+    names = libraries if isinstance(libraries, list) else []
+    return [Path(name).name for name in names if isinstance(name, str) and not (folder / name).is_file()]
 
 
 def kind_of(folder: Path) -> Kind:
@@ -101,7 +111,7 @@ def make(
     with _alone(folder, say):
         _tidy(folder)
         kind = kind_of(folder) if gpu is None else GPU if gpu else CPU
-        whole = is_whole(folder) and kind_of(folder) == kind
+        whole = is_whole(folder) and kind_of(folder) == kind and not missing_libraries(folder)
         compiled = _is_compiled(folder)
         if not whole:
             _make(folder, say, python, kind, kind.lock if hashes else kind.requirements)
@@ -133,13 +143,21 @@ def _make(folder: Path, say: Say, python: str, kind: Kind, requirements: Path) -
         )
         _install(draft, requirements, say)
         _compile(draft, lambda text: say(text.replace(str(draft), str(folder))))
-        facts = {"made_from": fingerprint(kind), "python": chosen.version, **({"gpu": kind.gpu} if kind.gpu else {})}
+        facts = {"made_from": fingerprint(kind), "python": chosen.version, **_facts_of_gpu(draft, kind)}
         (draft / MARKER).write_text(json.dumps(facts, indent=1) + "\n")
         _name_place(draft, folder)
         os.sync()
         _exchange(draft, folder)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+
+
+def _facts_of_gpu(draft: Path, kind: Kind) -> dict[str, object]:
+    """The marker's facts about an environment for a GPU; none for CPUs."""
+    if not kind.gpu:
+        return {}
+    packages = (packages for pattern in _LIBRARIES for packages in draft.glob(f"lib/python3.*/site-packages/{pattern}"))
+    return {"gpu": kind.gpu, "libraries": sorted(str(library.relative_to(draft)) for library in packages)}
 
 
 def _draft(folder: Path) -> Path:
@@ -161,12 +179,13 @@ def _tidy(folder: Path) -> None:
 def _replacement(folder: Path, kind: Kind) -> str:
     """The line about an environment that is to be replaced."""
     before = kind_of(folder)
-    if before == kind or not is_whole(folder):
+    if not is_whole(folder):
         return f"{folder} is incomplete or was made from other requirements: it is made again"
-    return (
-        f"{folder} is for {before.name}: it is replaced by one for {kind.name} once that is complete;"
-        " packages that were added to it, PyTorch among them, are removed with it"
-    )
+    if before == kind:
+        reason = f"lacks {', '.join(missing_libraries(folder))}: it is made again"
+    else:
+        reason = f"is for {before.name}: it is replaced by one for {kind.name} once that is complete"
+    return f"{folder} {reason}; packages that were added to it, PyTorch among them, are removed with it"
 
 
 def _name_place(draft: Path, folder: Path) -> None:
@@ -345,10 +364,14 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--python", default="", help="the interpreter; by default a suitable one is looked for")
     parser.add_argument("--torch", action="store_true", help="install PyTorch too, 1 GB or more")
-    parser.add_argument(
-        "--gpu",
-        action=argparse.BooleanOptionalAction,
-        help="make it for an NVIDIA GPU, or for CPUs; by default as it is, and a new one for CPUs",
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument("--gpu", action="store_true", default=None, help="make it for an NVIDIA GPU")
+    kinds.add_argument(
+        "--cpu",
+        "--no-gpu",
+        action="store_false",
+        dest="gpu",
+        help="make it for CPUs; by default as it is, and a new one for CPUs",
     )
     parser.add_argument("--no-hashes", action="store_true", help="accept files other than PyPI's")
     arguments = parser.parse_args()

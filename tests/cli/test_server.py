@@ -70,6 +70,30 @@ def test_an_environment_that_goes_before_is_named(monkeypatch: pytest.MonkeyPatc
     assert facts == {"path": str(place), "changed": False, "gpu": False}
 
 
+def test_one_kind_of_environment_at_a_time(tmp_path: Path) -> None:
+    """`--gpu` and `--cpu` in one command line contradict each other, in the order of the line or another."""
+    for words in (("--gpu", "--cpu"), ("--cpu", "--gpu")):
+        message = failed(tritonkit("server", "install", *words, cwd=tmp_path), 2)
+        assert "--gpu and --cpu" in message
+        assert "one of them" in message
+
+
+def test_an_upgrade_keeps_the_kind_of_the_environment(tmp_path: Path) -> None:
+    """The newest environment of earlier tritonkits decides, and is named; `--cpu` changes it."""
+    for age, gpu in enumerate(("cuda13", "")):
+        marker = cache_folder() / f"of_before_{age}" / environment_script().MARKER
+        marker.parent.mkdir(parents=True)
+        marker.write_text(json.dumps({"made_from": "earlier", "gpu": gpu}))
+        os.utime(marker, (1e9 - age, 1e9 - age))
+    wrong = ["--python", "/bin/true"]
+    message = failed(tritonkit("server", "install", *wrong, cwd=tmp_path), 4).replace("\n", " ")
+    assert "of_before_0 is for an NVIDIA GPU (CUDA 13), and so will be the new one: --cpu changes that" in message
+    assert "the server environment for an NVIDIA GPU (CUDA 13) takes 3 GB" in message
+    message = failed(tritonkit("server", "install", "--cpu", *wrong, cwd=tmp_path), 4)
+    assert "the server environment for CPUs takes 0.8 GB" in message
+    assert "of_before" not in message
+
+
 def test_removing_says_what_went(tmp_path: Path) -> None:
     """Also for programs; and that there was nothing."""
     managed_place().mkdir(parents=True)

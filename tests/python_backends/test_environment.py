@@ -40,14 +40,16 @@ def _bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
 
 
-def write_wheel(folder: Path) -> str:
-    """A wheel of an empty package `other` 1.0; its hash."""
-    file = folder / "other-1.0-py3-none-any.whl"
-    with zipfile.ZipFile(file, "w") as wheel:
+def write_wheel(folder: Path, *files: str) -> str:
+    """A wheel of a package `other` 1.0 with these files; its hash."""
+    path = folder / "other-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as wheel:
         wheel.writestr("other-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")
         wheel.writestr("other-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
-        wheel.writestr("other-1.0.dist-info/RECORD", "")
-    return hashlib.sha256(file.read_bytes()).hexdigest()
+        wheel.writestr("other-1.0.dist-info/RECORD", "".join(f"{file},,\n" for file in files))
+        for file in files:
+            wheel.writestr(file, "")
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def required(file: Path) -> list[Requirement]:
@@ -166,6 +168,17 @@ def test_an_environment_is_whole_by_its_marker(tmp_path: Path) -> None:
         assert script.is_whole(tmp_path) is whole
 
 
+@pytest.mark.parametrize("words", [("--gpu", "--cpu"), ("--no-gpu", "--gpu")])
+def test_an_environment_has_one_kind(words: tuple[str, str], tmp_path: Path) -> None:
+    """The script refuses both kinds at once, before it writes anything."""
+    done = subprocess.run(
+        [sys.executable, script.__file__, str(tmp_path / "server"), *words], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "not allowed with argument" in done.stderr
+    assert not (tmp_path / "server").exists()
+
+
 def test_what_cannot_be_compiled_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The line says what the server does without the library, and what to install."""
     sources = tmp_path / "python_backends"
@@ -238,6 +251,25 @@ def test_the_environments_share_all_but_onnx_runtime() -> None:
     assert set(cpu) - set(gpu) == {"onnxruntime"}
     assert {name for name in set(gpu) - set(cpu) if not name.startswith("nvidia-")} == {"onnxruntime-gpu"}
     assert {name: gpu[name] for name in cpu if name in gpu} == {name: cpu[name] for name in cpu if name in gpu}
+
+
+@fits
+@pytest.mark.slow
+def test_an_environment_that_lacks_a_library_is_made_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The marker names CUDA's libraries, so that one that is gone is noticed; the others are not looked at."""
+    lock, libraries = tmp_path / "GPU.lock", ("nvidia/cu13/lib/libcublas.so.13", "other/lib/libother.so")
+    lock.write_text(f"other==1.0 --hash=sha256:{write_wheel(tmp_path, *libraries)}\n")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    monkeypatch.setattr(script, "GPU", replace(script.GPU, lock=lock))
+    folder, lines = tmp_path / "server", list[str]()
+    assert script.make(folder, print, gpu=True)
+    assert script.missing_libraries(folder) == []
+    for library in libraries:
+        next(folder.rglob(library)).unlink()
+    assert script.missing_libraries(folder) == ["libcublas.so.13"]
+    assert script.make(folder, lines.append)
+    assert any("lacks libcublas.so.13: it is made again; packages that were added" in line for line in lines)
+    assert (script.missing_libraries(folder), script.kind_of(folder).gpu) == ([], "cuda13")
 
 
 @fits

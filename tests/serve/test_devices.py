@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.fakedriver import FakeDriver, write_cuda_packages
+from tests.waiting import eventually
+from tritonkit.serve.core import devices
 from tritonkit.serve.core.cuda import cuda_libraries, why_no_provider
 from tritonkit.serve.core.devices import find_driver
 from tritonkit.serve.shm import MIB
@@ -64,6 +67,21 @@ def test_a_driver_that_breaks_is_reported(fake_driver: FakeDriver, monkeypatch: 
     (fake_driver.folder.parent / "broken" / "libcuda.so.1").write_bytes(b"no library")
     monkeypatch.setenv("LD_LIBRARY_PATH", str(fake_driver.folder.parent / "broken"))
     assert "libcuda.so.1" in find_driver().wrong
+
+
+def test_a_driver_that_hangs_is_left_alone(fake_driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel may not end its process: nothing waits for that, and the answer says what happened."""
+    processes: list[subprocess.Popen[str]] = []
+    fake_driver.answer(monkeypatch, hangs=1)
+    monkeypatch.setattr(devices, "_ASK_S", 0.5)
+    with monkeypatch.context() as unkillable:
+        unkillable.setattr(subprocess.Popen, "kill", lambda process: processes.append(process))
+        driver = find_driver()
+    assert (driver.wrong, driver.hangs) == ("the NVIDIA driver hangs: no answer within 0.5 s", True)
+    (process,) = processes
+    assert process.poll() is None
+    process.kill()
+    eventually(lambda: process.returncode is not None, "the process is waited for once it can end")
 
 
 def test_a_driver_that_speaks_no_text_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from pathlib import Path
 
@@ -12,8 +13,9 @@ from tests.serve.test_install import write_venv
 from tritonkit.resources import shipped
 from tritonkit.serve import Check, install
 from tritonkit.serve import doctor as diagnose
+from tritonkit.serve.core import devices
 from tritonkit.serve.install import VENV_VARIABLE
-from tritonkit.serve.managed import managed_place
+from tritonkit.serve.managed import environment_script, managed_place
 
 
 def test_every_finding_says_what_to_do(tmp_path: Path) -> None:
@@ -82,6 +84,20 @@ def test_a_driver_that_is_too_old_or_sees_nothing_is_a_warning(
         assert checks["CUDA"].status == "ok"
 
 
+def test_a_driver_that_hangs_is_named(fake_driver: FakeDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The other checks go on, and nothing else is tried on the GPU; the kernel's log has the reason."""
+    fake_driver.answer(monkeypatch, hangs=1)
+    monkeypatch.setattr(devices, "_ASK_S", 0.5)
+    folder = write_venv(tmp_path / "venv")
+    write_cuda_packages(folder / "lib" / "python3.11" / "site-packages", fake_driver)
+    monkeypatch.setenv(VENV_VARIABLE, str(folder))
+    checks = {check.name: check for check in diagnose(tmp_path)}
+    assert checks["GPU"].found == "the NVIDIA driver hangs: no answer within 0.5 s"
+    assert "dmesg" in checks["GPU"].todo
+    assert checks["CUDA"].found.endswith("models run on the CPU alone: the NVIDIA driver hangs: no answer within 0.5 s")
+    assert checks["disk"].found
+
+
 def test_a_provider_that_cannot_be_used_says_why(
     fake_driver: FakeDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -98,13 +114,19 @@ def test_a_provider_that_cannot_be_used_says_why(
     next(folder.rglob("libcurand.so.10")).unlink()
     assert "CUDA's libraries are incomplete: libcurand.so.10" in cuda().found
     command = f"python3 {shipped('python_backends/environment.py')} {folder} --gpu"
-    assert cuda().todo == f"make it again: remove {folder}, then {command}"
+    assert cuda().todo == f"make it again: {command}"
     monkeypatch.setenv("FAKE_DRIVER_DEVICES", "0")
     assert cuda().todo == "see GPU, or serve what was built with --target cpu"
 
 
-def test_a_damaged_environment_in_the_cache_is_removed_first() -> None:
-    """`server install` keeps an environment that its marker calls whole, whatever is missing from it."""
-    place = managed_place().resolve()
+def test_an_environment_that_seems_complete_is_removed_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """`server install` makes one again that lacks a library, and keeps one that its marker calls complete."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    place, script = managed_place(), environment_script()
+    facts = {"made_from": script.fingerprint(script.GPU), "gpu": script.GPU.gpu, "libraries": ["libcublas.so.13"]}
+    place.mkdir(parents=True)
+    (place / script.MARKER).write_text(json.dumps(facts))
     managed = install.ServerInstallation(place / "t", "1", place, place, native=False, python_bin=place / "bin")
+    assert install.how_to_remake(managed) == "tritonkit server install --gpu"
+    (place / "libcublas.so.13").touch()
     assert install.how_to_remake(managed) == "tritonkit server remove && tritonkit server install --gpu"

@@ -8,6 +8,7 @@ import pytest
 
 from tests.fakedriver import FakeDriver, write_cuda_packages
 from tests.server.models import ModelText, write_repository
+from tritonkit.serve.core import devices
 from tritonkit.serve.core.flags import server_arguments
 from tritonkit.serve.gpus import CUDA_BYTES, PINNED_BYTES, Pools, devices_of, doing_without, plan_pools
 from tritonkit.serve.install import ServerInstallation, how_to_change
@@ -119,6 +120,17 @@ def test_what_the_driver_lacks_is_said(
     assert found in last.found
     assert todo in last.todo
     assert list(selection.models) == (["one"] if "free" in facts else [])
+
+
+def test_a_driver_that_hangs_refuses_its_models_alone(
+    gpu_server: ServerInstallation, fake_driver: FakeDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The start goes on without the models that ask for a GPU, after a bounded wait."""
+    fake_driver.answer(monkeypatch, hangs=1)
+    monkeypatch.setattr(devices, "_ASK_S", 0.5)
+    selection = without(gpu_server, tmp_path / "r", one=ON_GPU, two=ON_CPU)
+    assert list(selection.models) == ["two"]
+    assert selection.refused["one"].found.endswith("the NVIDIA driver hangs: no answer within 0.5 s")
 
 
 def test_a_library_that_is_missing_is_named(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import shutil
 import signal
@@ -26,6 +27,7 @@ from tests.waiting import PATIENCE_S, eventually
 
 SOURCES = PROJECT / "python_backends"
 Client = grpc.InferenceServerClient
+_PR_SET_PDEATHSIG = 1
 
 
 @dataclass
@@ -81,6 +83,11 @@ def backend_folder(folder: Path, native: Path | None) -> Path:
             place.mkdir()
         shutil.copy(library, place)
     return folder
+
+
+def library_path(packages: Path) -> str:
+    """LD_LIBRARY_PATH of a server: its own libraries, then what is set, such as the folder of a driver."""
+    return ":".join(filter(None, [str(packages / "nvidia_pytriton.libs"), os.environ.get("LD_LIBRARY_PATH", "")]))
 
 
 def engine_flags(packages: Path, onnxruntime: Path | None = None) -> list[str]:
@@ -140,13 +147,17 @@ def start_triton(
     environment = {
         **os.environ,
         "PATH": f"{SERVER / 'bin'}:{os.environ['PATH']}",
-        "LD_LIBRARY_PATH": str(packages / "nvidia_pytriton.libs"),
+        "LD_LIBRARY_PATH": library_path(packages),
     }
     environment |= cuda.variables if cuda else {}
     environment |= sanitizer_variables(cuda.runtime if cuda else None) if native else {}
     environment.pop("PYTHONPATH", None)
     with log.open("wb") as file:
-        process = subprocess.Popen(command, env=environment, stdout=file, stderr=file)
+        # In a session of its own, so that a signal to the tests' group (a terminal that hangs up, which the tests
+        # ignore) does not end a server that is in use; it ends with the tests, however they end.
+        process = subprocess.Popen(
+            command, env=environment, stdout=file, stderr=file, start_new_session=True, preexec_fn=_end_with_parent
+        )
     running = Running(process, f"127.0.0.1:{port}", log, regions, repository)
     try:
         wait_until_ready(running)
@@ -154,6 +165,10 @@ def start_triton(
     finally:
         running.stop()
     assert not (reports := sanitizer_reports(log)), "\n".join(reports)
+
+
+def _end_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def wait_until_ready(running: Running) -> None:

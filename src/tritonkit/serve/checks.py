@@ -230,6 +230,9 @@ def _gpu(driver: Driver) -> _Finding:
         devices = (f"GPU {number}: {_device(device)}" for number, device in enumerate(driver.devices))
         todo = f"install driver {DRIVER} or newer: the server environment for GPUs needs it" if driver.too_old else ""
         return _Finding("; ".join([version, *devices]), todo)
+    if driver.hangs:
+        todo = "read what the kernel says about it (dmesg, NVRM: Xid), then restart the machine"
+        return _Finding(driver.wrong, todo)
     if driver.version or _has_nvidia_card():
         return _Finding(
             driver.wrong,
@@ -265,7 +268,8 @@ def _cuda(server: ServerInstallation, driver: Driver) -> _Finding:
             else f"{how_to_change(server)}, then tritonkit build --target gpu"
         )
         return _Finding("the server environment is for CPUs", unused)
-    wrong = why_no_provider(server.folder) or why_not_on_gpu(server.folder, server.libraries[0])
+    wrong = driver.wrong if driver.hangs else why_no_provider(server.folder)
+    wrong = wrong or why_not_on_gpu(server.folder, server.libraries[0])
     if not wrong:
         return _Finding("the server environment is for GPUs: ONNX Runtime's CUDA provider can be used")
     finding = f"the server environment is for GPUs, and models run on the CPU alone: {wrong}"

@@ -15,7 +15,7 @@ from tritonkit.serve.core.launch import guard_in
 from tritonkit.serve.core.native_backends import NativeBackend, find_native_backends
 from tritonkit.serve.core.rest import find_envoy
 from tritonkit.serve.libpython import check_glibc, need_libpython
-from tritonkit.serve.managed import is_installed, managed_place, size_gb
+from tritonkit.serve.managed import is_damaged, is_installed, managed_place, size_gb
 
 __all__ = [
     "VENV_VARIABLE",
@@ -215,7 +215,9 @@ def how_to_change(installation: ServerInstallation) -> str:
 
 
 def how_to_remake(installation: ServerInstallation) -> str:
-    """The commands that make a damaged server environment for GPUs again: one that is there is kept as it is."""
+    """The commands that make a server environment for GPUs again: one that seems complete is to be removed first."""
+    if installation.folder is not None and is_damaged(installation.folder):
+        return how_to_change(installation)
     if _is_managed(installation):
         return "tritonkit server remove && tritonkit server install --gpu"
     return f"remove {installation.folder}, then {how_to_change(installation)}"

@@ -20,6 +20,7 @@ __all__ = [
     "environment_script",
     "install",
     "interpreter",
+    "is_damaged",
     "is_for_gpu",
     "is_installed",
     "managed_place",
@@ -48,20 +49,45 @@ def is_installed() -> bool:
 
 
 def size_gb() -> float:
-    """Disk space of an environment for CPUs, in GB."""
-    return float(environment_script().CPU.size_gb)
+    """Disk space of the environment that `install` makes without further options, in GB."""
+    script = environment_script()
+    return float((script.GPU if _wants_gpu(None) else script.CPU).size_gb)
+
+
+def _wants_gpu(gpu: bool | None) -> bool:
+    """Whether `install` makes an environment for a GPU: as its caller says, else as the environment before is."""
+    if gpu is not None:
+        return gpu
+    before = _before()
+    return before is not None and is_for_gpu(before)
+
+
+def _before() -> Path | None:
+    """The environment of this tritonkit; after an upgrade the complete one that was made last; None at first."""
+    marker = environment_script().MARKER
+    if (managed_place() / marker).is_file():
+        return managed_place()
+    markers = cache_folder().glob(f"*/{marker}")
+    return max((file.parent for file in markers), key=lambda folder: (folder / marker).stat().st_mtime, default=None)
 
 
 def needs(gpu: bool | None = None) -> str:
-    """The line about what `install` would download and write; empty if the environment exists."""
+    """The lines about what `install` would download and write; empty if the environment exists."""
     script, place = environment_script(), managed_place()
-    kind = script.kind_of(place) if gpu is None else script.GPU if gpu else script.CPU
-    if script.is_whole(place) and script.kind_of(place) == kind:
+    kind = script.GPU if _wants_gpu(gpu) else script.CPU
+    if script.kind_of(place) == kind and not is_damaged(place):
         return ""
-    return (
+    as_before = f"{_before()} is for {kind.name}, and so will be the new one: --cpu changes that\n"
+    return (as_before if gpu is None and kind.gpu else "") + (
         f"the server environment for {kind.name} takes {kind.size_gb:g} GB at {place}: {kind.download_gb:g} GB are"
         f" downloaded, and {kind.room_gb:g} GB must be free"
     )
+
+
+def is_damaged(folder: Path) -> bool:
+    """Whether `install` would make an environment again: it is incomplete, outdated, or lacks a library."""
+    script = environment_script()
+    return not script.is_whole(folder) or bool(script.missing_libraries(folder))
 
 
 def is_for_gpu(folder: Path) -> bool:
@@ -83,14 +109,14 @@ def install(
         python: the interpreter to make it with; by default one is looked for on this machine.
         torch: whether to install PyTorch too, for models served as torchscript or torch-compile.
         hashes: whether to refuse files whose hash is not PyPI's.
-        gpu: whether it is for an NVIDIA GPU; None keeps what it is for, and a new one is for CPUs.
+        gpu: whether it is for an NVIDIA GPU; None keeps what the environment before was for, at first CPUs.
 
     Raises:
         ServerNotFound: no interpreter fits, the disk is full, or a package cannot be installed.
     """
     script, place = environment_script(), managed_place()
     try:
-        return bool(script.make(place, say, python, torch, hashes, gpu))
+        return bool(script.make(place, say, python, torch, hashes, _wants_gpu(gpu)))
     except (script.InstallError, OSError) as error:
         raise _not_found(error) from None
 

@@ -25,6 +25,7 @@ from tests.conftest import PROJECT
 from tests.parts import SERVER
 from tests.ports import free_port
 from tests.repository.render.cases import FEATURES, GOLDEN, HERE, Case, read_case
+from tests.server.raw import library_path
 from tests.waiting import PATIENCE_S, eventually
 from tritonkit.repository.export.artifact import Signature
 from tritonkit.repository.render import ModelPlan
@@ -191,7 +192,7 @@ def _start(root: Path, port: int, prefix: str, log: Any) -> subprocess.Popen[byt
         ],
         env={
             "PATH": f"{SERVER / 'bin'}:{os.environ['PATH']}",
-            "LD_LIBRARY_PATH": str(packages / "nvidia_pytriton.libs"),
+            "LD_LIBRARY_PATH": library_path(packages),
         },
         stdout=log,
         stderr=subprocess.STDOUT,

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import subprocess
 import threading
 import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+from tritonkit.serve.core.probe import run_probe
 
 __all__ = ["ClockLook", "Clocks", "has_clocks", "look_at_clocks"]
 
@@ -69,8 +70,8 @@ def has_clocks() -> bool:
 def look_at_clocks() -> dict[str, ClockLook]:
     """The clocks of this machine's GPUs, by UUID; empty if the program fails, or does not know a field."""
     command = [_TOOL, f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits"]
-    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        done = subprocess.run(command, capture_output=True, errors="replace", timeout=_TIMEOUT_S, check=False)
+    with contextlib.suppress(OSError):
+        done = run_probe(command, _TIMEOUT_S)
         if done.returncode == 0:
             return _parsed(done.stdout)
     return {}

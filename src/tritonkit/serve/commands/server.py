@@ -9,7 +9,7 @@ import typer
 
 from tritonkit.cli.options import AsJson, Root, project_or_here
 from tritonkit.cli.output import note, print_json, print_line
-from tritonkit.errors import ServerError
+from tritonkit.errors import ServerError, UsageError
 
 __all__ = ["app"]
 
@@ -25,13 +25,9 @@ def install(
         typer.Option(metavar="PROGRAM", help="Python 3.11 or 3.12 to make it with; by default one is found."),
     ] = "",
     gpu: Annotated[
-        bool | None,
-        typer.Option(
-            "--gpu/--cpu",
-            help="Make it for an NVIDIA GPU (CUDA 13, driver 580), or for CPUs; by default what it is, CPUs at first.",
-            show_default=False,
-        ),
-    ] = None,
+        bool, typer.Option("--gpu", help="Make it for an NVIDIA GPU (CUDA 13, driver 580); by default as it was.")
+    ] = False,
+    cpu: Annotated[bool, typer.Option("--cpu", help="Make it for CPUs; by default as it was, CPUs at first.")] = False,
     torch: Annotated[
         bool,
         typer.Option("--torch", help="Install PyTorch too (1 GB; with --gpu 1.6), for torchscript and torch-compile."),
@@ -53,10 +49,12 @@ def install(
     """
     from tritonkit.serve.managed import install, is_for_gpu, managed_place, needs
 
-    place = managed_place()
-    if text := needs(gpu):
+    if gpu and cpu:
+        raise UsageError("tritonkit server install", found="--gpu and --cpu", wanted="one of them, or neither")
+    place, for_gpu = managed_place(), True if gpu else False if cpu else None
+    if text := needs(for_gpu):
         note(text)
-    done = install(note, python, torch, hashes, gpu)
+    done = install(note, python, torch, hashes, for_gpu)
     if as_json:
         print_json({"path": str(place), "changed": done, "gpu": is_for_gpu(place)})
     else:
@@ -64,7 +62,7 @@ def install(
         _name_another(place, gpu)
 
 
-def _name_another(place: Path, gpu: bool | None) -> None:
+def _name_another(place: Path, gpu: bool) -> None:
     """Name the server that commands in this folder take instead of the installed one, such as a clone's own."""
     from tritonkit.serve import find_server
     from tritonkit.serve.install import how_to_change

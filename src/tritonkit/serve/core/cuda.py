@@ -7,9 +7,10 @@ name. This module needs only the standard library.
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
+
+from .probe import run_probe
 
 __all__ = ["PROVIDER", "cuda_libraries", "provider_of", "why_no_provider"]
 
@@ -70,9 +71,9 @@ def why_no_provider(environment: Path) -> str:
         return f"CUDA's libraries are incomplete: {', '.join(sorted(missing))}"
     command = [sys.executable, "-IS", "-c", _TRY, str(provider), *map(str, libraries)]
     try:
-        ran = subprocess.run(command, capture_output=True, errors="replace", check=False, timeout=_TRY_S)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return str(error)
+        ran = run_probe(command, _TRY_S)
+    except OSError as error:
+        return f"trying it: {error}"
     if ran.returncode == 0:
         return ""
     return (ran.stderr.strip().splitlines() or [f"trying it ended with exit code {ran.returncode}"])[-1][:500]

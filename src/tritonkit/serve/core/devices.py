@@ -1,8 +1,8 @@
 """The NVIDIA driver of this machine and the GPUs that CUDA may use, as the driver itself reports them.
 
-A process of its own asks the driver, because its libraries keep threads and may end the process. CUDA_VISIBLE_DEVICES
-counts, as it does for a server. This module needs only the standard library: NVIDIA's Python package would be one more
-for the image, for six functions.
+A process of its own asks the driver, because its libraries keep threads, may end the process, and may hang.
+CUDA_VISIBLE_DEVICES counts, as it does for a server. This module needs only the standard library: NVIDIA's Python
+package would be one more for the image, for six functions.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import json
 import re
-import subprocess
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ DRIVER = "580"
 """The driver that brought it."""
 
 _ASK_S = 60.0
+"""A driver that no process keeps loaded takes some seconds for each GPU."""
 _TEXT = 256
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
 _PROCESSES = 64
@@ -62,12 +62,14 @@ class Driver:
         cuda: the newest CUDA that it runs; (0, 0) without a driver.
         devices: the GPUs that CUDA may use, in its order.
         wrong: the reason why there are none; empty if there are.
+        hangs: whether it gave no answer in time.
     """
 
     version: str = ""
     cuda: tuple[int, int] = (0, 0)
     devices: tuple[Device, ...] = ()
     wrong: str = ""
+    hangs: bool = False
 
     @property
     def too_old(self) -> str:
@@ -78,17 +80,20 @@ class Driver:
 
 
 def find_driver() -> Driver:
-    """Ask the driver, in a process of its own."""
-    command = [sys.executable, "-IS", __file__]
+    """Ask the driver, in a process of its own: this file, which therefore imports nothing of its package before."""
+    from .probe import run_probe
+
     try:
-        ran = subprocess.run(command, capture_output=True, errors="replace", check=False, timeout=_ASK_S)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return Driver(wrong=f"the NVIDIA driver does not answer: {error}")
+        ran = run_probe([sys.executable, "-IS", __file__], _ASK_S)
+    except TimeoutError as error:
+        return Driver(_kernel_version(), wrong=f"the NVIDIA driver hangs: {error}", hangs=True)
+    except OSError as error:
+        return Driver(_kernel_version(), wrong=f"the NVIDIA driver cannot be asked: {error}")
     try:
         facts = json.loads(ran.stdout)
     except ValueError:
         last = (ran.stderr.strip().splitlines() or [f"exit code {ran.returncode}"])[-1]
-        return Driver(version=_kernel_version(), wrong=f"the NVIDIA driver cannot be asked: {last[:300]}")
+        return Driver(_kernel_version(), wrong=f"the NVIDIA driver cannot be asked: {last[:300]}")
     devices = tuple(Device(**{**one, "holders": tuple(map(tuple, one["holders"]))}) for one in facts.pop("devices"))
     return Driver(**{**facts, "cuda": tuple(facts["cuda"])}, devices=devices)
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from .cuda import cuda_libraries
+from .probe import run_probe
 
 __all__ = [
     "ENGINES",
@@ -172,16 +172,10 @@ def _try(
     folders = ":".join(filter(None, [str(server_libraries), os.environ.get("LD_LIBRARY_PATH", "")]))
     environment: Mapping[str, str] = {**os.environ, "LD_LIBRARY_PATH": folders}
     try:
-        ran = subprocess.run(
-            [sys.executable, "-IS", "-c", _TRY, function, *map(str, (server, library, engine, *first))],
-            capture_output=True,
-            text=True,
-            check=False,
-            env=environment,
-            timeout=_TRY_S,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return str(error)
+        words = map(str, (server, library, engine, *first))
+        ran = run_probe([sys.executable, "-IS", "-c", _TRY, function, *words], _TRY_S, environment)
+    except OSError as error:
+        return f"trying it: {error}"
     if ran.returncode == 0:
         return ""
     lines = ran.stderr.strip().splitlines() or [f"it ended with exit code {ran.returncode}"]
