@@ -170,7 +170,7 @@ def test_an_environment_is_whole_by_its_marker(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("words", [("--gpu", "--cpu"), ("--no-gpu", "--gpu")])
 def test_an_environment_has_one_kind(words: tuple[str, str], tmp_path: Path) -> None:
-    """The script refuses both kinds at once, before it writes anything."""
+    """The script refuses both kinds together, before it writes anything."""
     done = subprocess.run(
         [sys.executable, script.__file__, str(tmp_path / "server"), *words], capture_output=True, text=True, check=False
     )

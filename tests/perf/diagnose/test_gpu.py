@@ -13,7 +13,7 @@ from tests.perf.diagnose.recorded import RECORDED, Recorded
 from tests.perf.diagnose.test_rules import CHANGING, ON_GPU
 from tests.perf.load.gpu import gpu_text, metrics_server
 from tritonkit.perf.commands.diagnose import figures, gpu_figures
-from tritonkit.perf.diagnose import diagnose, evidence_of
+from tritonkit.perf.diagnose import Evidence, diagnose, evidence_of
 from tritonkit.perf.diagnose.clocks import ClockLook, Clocks, has_clocks, look_at_clocks
 from tritonkit.perf.diagnose.configuration import facts_of
 from tritonkit.perf.diagnose.metrics import read_metrics
@@ -121,6 +121,17 @@ def test_metrics_have_the_gpus_of_a_server() -> None:
         assert (look.busy, look.power_w) == (0.76, 577.0)
     with metrics_server(lambda: "") as address:
         assert read_metrics(address).gpus == {}
+
+
+def test_a_gpu_whose_use_is_not_known_is_not_judged() -> None:
+    """Its other figures are in the table, and a rule that needs its use does not fire."""
+    unknown = gpu(0.9, throttled=1.0, clock=0.5)
+    unknown = replace(unknown, use=replace(unknown.use, busy=None, power_w=None))
+    evidence = Evidence((server(model(**ON_GPU), gpus=(unknown,)),))
+    assert not {finding.cause for finding in diagnose(evidence).findings} & OF_GPUS
+    columns, (row,) = gpu_figures(evidence)
+    figures_of_row = dict(zip(columns, row, strict=True))
+    assert (figures_of_row["% used"], figures_of_row["% throttled"]) == ("-", "100")
 
 
 def test_the_tables_have_gpus_and_copies_only_where_there_are_gpus() -> None:

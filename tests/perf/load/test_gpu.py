@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -80,6 +82,34 @@ def test_a_short_run_has_no_energy() -> None:
     assert gpu_lines(report) == [
         f"{GPU}: in use 76% of the time, 5.6 of 79.6 GiB at most, 577 of 700 W on average",
     ]
+
+
+@pytest.mark.parametrize(
+    "name", ["utilization", "power_usage", "power_limit", "memory_total_bytes", "memory_used_bytes"]
+)
+def test_a_figure_that_the_driver_does_not_know_is_null_for_programs(name: str) -> None:
+    """Prometheus' format has NaN for it, which JSON lacks; the others stay, and no line speaks of it."""
+    text = re.sub(rf"(?m)^(nv_gpu_{name}{{.*}}) .*", r"\1 NaN", gpu_text(600.0))
+    looks = [gpu_looks(parse_samples(text), at)[GPU] for at in (0.0, 0.5)]
+    report = gpu_report({GPU: looks}, 0.0, 1.0, 5)
+    assert report
+    facts = json.loads(json.dumps(report.to_dict(), allow_nan=False))["gpus"][0]
+    field = {"utilization": "busy", "memory_used_bytes": "memory_bytes", "power_usage": "power_w"}.get(name, name)
+    field = {"power_limit": "power_limit_w"}.get(field, field)
+    figures = {key for key, value in facts.items() if value is None}
+    assert figures == {"energy_j", field}
+    assert facts["looks"][0][field] is None
+    assert "nan" not in "".join(gpu_lines(report)).lower()
+
+
+def test_figures_that_are_missing_now_and_then_do_not_spoil_the_others() -> None:
+    """Means are of the looks that have a figure, and energy is counted between those."""
+    looks = looks_of_run(10)
+    looks[9:12] = [replace(look, busy=None, power_w=None, energy_j=None) for look in looks[9:12]]
+    use = GpuUse.of(GPU, looks, 0.0, 10.0)
+    assert use
+    assert (use.busy, use.power_w) == (pytest.approx(0.76), POWER_W)
+    assert use.energy_j == pytest.approx(5770)
 
 
 def test_a_server_without_gpus_has_nothing_to_report() -> None:

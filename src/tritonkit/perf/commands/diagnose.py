@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["command", "figures", "gpu_figures", "language_figures"]
 
+_GIB = 1 << 30
+
 _WINDOW_S = 5.0
 _LEAST_S = 1.5
 _WARM_S = 1.0
@@ -208,7 +210,7 @@ def figures(evidence: Evidence) -> tuple[list[str], list[list[str]]]:
             f"{model.in_flight:.2f}",
             "-" if model.pending is None else f"{model.pending[1]:.0f}",
             f"{100 * min(1.0, model.utilization):.0f}",
-            *([_figure(None if model.copies is None else 100 * model.copies, 0)] if with_gpus else []),
+            *([_figure(model.copies, 0, 100)] if with_gpus else []),
         ]
         for server in evidence.servers
         for model in server.parts
@@ -224,13 +226,13 @@ def gpu_figures(evidence: Evidence) -> tuple[list[str], list[list[str]]]:
         [
             server.address,
             gpu.use.gpu,
-            f"{100 * gpu.use.busy:.0f}",
-            f"{gpu.use.memory_bytes / (1 << 30):.1f}",
-            f"{gpu.use.memory_total_bytes / (1 << 30):.1f}",
-            f"{gpu.use.power_w:.0f}",
+            _figure(gpu.use.busy, 0, 100),
+            _figure(gpu.use.memory_bytes, 1, 1 / _GIB),
+            _figure(gpu.use.memory_total_bytes, 1, 1 / _GIB),
+            _figure(gpu.use.power_w, 0),
             _figure(gpu.use.power_limit_w or None, 0),
             _figure(_energy_j(server, gpu.use.energy_j), 3),
-            _figure(None if gpu.throttled is None else 100 * gpu.throttled, 0),
+            _figure(gpu.throttled, 0, 100),
         ]
         for server in evidence.servers
         for gpu in server.gpus
@@ -284,8 +286,8 @@ def language_figures(evidence: Evidence) -> tuple[list[str], list[list[str]]]:
     return columns, rows
 
 
-def _figure(value: float | None, digits: int) -> str:
-    return "-" if value is None else f"{value:.{digits}f}"
+def _figure(value: float | None, digits: int, times: float = 1.0) -> str:
+    return "-" if value is None else f"{times * value:.{digits}f}"
 
 
 @contextlib.contextmanager

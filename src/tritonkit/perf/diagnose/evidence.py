@@ -109,7 +109,7 @@ class ServerEvidence:
     @property
     def gpu_busy(self) -> float | None:
         """The use of its busiest GPU; None if it has none, or none is seen."""
-        return max((gpu.use.busy for gpu in self.gpus), default=None)
+        return max((gpu.use.busy for gpu in self.gpus if gpu.use.busy is not None), default=None)
 
     @property
     def rate_per_s(self) -> float:

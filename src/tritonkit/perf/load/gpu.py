@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from itertools import pairwise
 from statistics import fmean
@@ -25,7 +26,7 @@ _GIB = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class GpuLook:
-    """A GPU at a moment of the monotonic clock.
+    """A GPU at a moment of the monotonic clock; None for a figure that the driver does not know.
 
     Args:
         busy: the share of time in which some kernel ran, 0 to 1.
@@ -34,12 +35,12 @@ class GpuLook:
     """
 
     at_s: float
-    busy: float = 0.0
-    memory_bytes: float = 0.0
-    memory_total_bytes: float = 0.0
-    power_w: float = 0.0
-    power_limit_w: float = 0.0
-    energy_j: float = 0.0
+    busy: float | None = 0.0
+    memory_bytes: float | None = 0.0
+    memory_total_bytes: float | None = 0.0
+    power_w: float | None = 0.0
+    power_limit_w: float | None = 0.0
+    energy_j: float | None = 0.0
 
 
 _FIELDS = {
@@ -53,17 +54,21 @@ _FIELDS = {
 
 
 def gpu_looks(samples: Iterable[MetricSample], at_s: float) -> dict[str, GpuLook]:
-    """The look at each GPU, by its UUID; empty for a server without GPU metrics."""
-    values: dict[str, dict[str, float]] = defaultdict(dict)
+    """The look at each GPU, by its UUID; empty for a server without GPU metrics.
+
+    Prometheus' format has NaN for a figure that is not known, which JSON lacks.
+    """
+    values: dict[str, dict[str, float | None]] = defaultdict(dict)
     for sample in samples:
         if sample.name in _FIELDS and m.GPU_UUID in sample.labels:
-            values[sample.labels[m.GPU_UUID]][_FIELDS[sample.name]] = sample.value
+            figure = sample.value if math.isfinite(sample.value) else None
+            values[sample.labels[m.GPU_UUID]][_FIELDS[sample.name]] = figure
     return {gpu: GpuLook(at_s, **figures) for gpu, figures in values.items()}
 
 
 @dataclass(frozen=True)
 class GpuUse:
-    """One GPU over a run.
+    """One GPU over a run; None for a figure that the driver does not know.
 
     Args:
         gpu: its UUID.
@@ -75,11 +80,11 @@ class GpuUse:
     """
 
     gpu: str
-    busy: float
-    memory_bytes: float
-    memory_total_bytes: float
-    power_w: float
-    power_limit_w: float
+    busy: float | None
+    memory_bytes: float | None
+    memory_total_bytes: float | None
+    power_w: float | None
+    power_limit_w: float | None
     energy_j: float | None
     looks: tuple[GpuLook, ...] = ()
 
@@ -89,20 +94,26 @@ class GpuUse:
 
         Triton reports 0 for everything until it has read a GPU for the first time, two seconds after its start.
         """
-        read = [look for look in looks if look.memory_total_bytes > 0 and 0 <= look.at_s - start <= seconds]
+        read = [look for look in looks if look.memory_total_bytes != 0 and 0 <= look.at_s - start <= seconds]
         if not read:
             return None
         power_w = _counted_power_w(read)
         return cls(
             gpu,
-            fmean(look.busy for look in read),
-            max(look.memory_bytes for look in read),
+            _mean(look.busy for look in read),
+            max((look.memory_bytes for look in read if look.memory_bytes is not None), default=None),
             read[-1].memory_total_bytes,
-            fmean(look.power_w for look in read),
+            _mean(look.power_w for look in read),
             read[-1].power_limit_w,
             None if power_w is None else power_w * seconds,
             tuple(_since(look, start) for look in read),
         )
+
+
+def _mean(figures: Iterable[float | None]) -> float | None:
+    """The mean of the figures that are known; None without any."""
+    known = [figure for figure in figures if figure is not None]
+    return fmean(known) if known else None
 
 
 def _counted_power_w(looks: Sequence[GpuLook]) -> float | None:
@@ -110,10 +121,12 @@ def _counted_power_w(looks: Sequence[GpuLook]) -> float | None:
 
     The counter stands still for seconds, so its rise over the whole run would be up to one such step off.
     """
-    changes = [after for before, after in pairwise(looks) if after.energy_j > before.energy_j > 0]
+    counted = [(look.at_s, look.energy_j) for look in looks if look.energy_j]
+    changes = [after for before, after in pairwise(counted) if after[1] > before[1]]
     if len(changes) < 2:
         return None
-    return (changes[-1].energy_j - changes[0].energy_j) / (changes[-1].at_s - changes[0].at_s)
+    (first_s, first_j), (last_s, last_j) = changes[0], changes[-1]
+    return (last_j - first_j) / (last_s - first_s)
 
 
 def _since(look: GpuLook, start: float) -> GpuLook:
@@ -129,15 +142,14 @@ class GpuReport:
     answered: int
 
     @property
-    def power_w(self) -> float:
-        """Mean power of all GPUs together."""
-        return sum(use.power_w for use in self.gpus)
+    def power_w(self) -> float | None:
+        """Mean power of all GPUs together; None unless it is known of each."""
+        return _sum(use.power_w for use in self.gpus)
 
     @property
     def energy_j(self) -> float | None:
         """Energy of all GPUs together; None unless it is known of each."""
-        energies = [use.energy_j for use in self.gpus if use.energy_j is not None]
-        return sum(energies) if len(energies) == len(self.gpus) else None
+        return _sum(use.energy_j for use in self.gpus)
 
     @property
     def energy_per_request_j(self) -> float | None:
@@ -154,6 +166,12 @@ class GpuReport:
         }
 
 
+def _sum(figures: Iterable[float | None]) -> float | None:
+    """The sum of figures; None unless each is known."""
+    known = list(figures)
+    return None if None in known else sum(figure for figure in known if figure is not None)
+
+
 def gpu_report(looks: Mapping[str, Sequence[GpuLook]], start: float, seconds: float, answered: int) -> GpuReport | None:
     """The report about the seconds from a moment of the monotonic clock on; None without a GPU's figures."""
     uses = (GpuUse.of(gpu, own, start, seconds) for gpu, own in sorted(looks.items()))
@@ -165,21 +183,24 @@ def gpu_lines(report: GpuReport | None) -> list[str]:
     """A line about each GPU, and one about all; empty without GPUs."""
     if report is None:
         return []
-    lines = [
-        f"{use.gpu}: in use {use.busy:.0%} of the time, {use.memory_bytes / _GIB:.1f} of"
-        f" {use.memory_total_bytes / _GIB:.1f} GiB at most, {_power(use)}"
-        for use in report.gpus
-    ]
-    energy_j = report.energy_per_request_j
+    lines = [f"{use.gpu}: {', '.join(_parts(use)) or 'its driver gives no figures'}" for use in report.gpus]
+    energy_j, power_w = report.energy_per_request_j, report.power_w
     if energy_j is not None:
-        together = f" and {report.power_w:.0f} W together" if len(report.gpus) > 1 else ""
+        together = f" and {power_w:.0f} W together" if len(report.gpus) > 1 and power_w is not None else ""
         lines.append(f"GPU energy: {energy_j:.3g} J a request{together}")
     return lines
 
 
-def _power(use: GpuUse) -> str:
-    limit = f" of {use.power_limit_w:.0f}" if use.power_limit_w else ""
-    return f"{use.power_w:.0f}{limit} W on average"
+def _parts(use: GpuUse) -> Iterator[str]:
+    """The figures of a GPU that are known, in words."""
+    if use.busy is not None:
+        yield f"in use {use.busy:.0%} of the time"
+    if use.memory_bytes is not None:
+        total = f" of {use.memory_total_bytes / _GIB:.1f}" if use.memory_total_bytes is not None else ""
+        yield f"{use.memory_bytes / _GIB:.1f}{total} GiB at most"
+    if use.power_w is not None:
+        limit = f" of {use.power_limit_w:.0f}" if use.power_limit_w else ""
+        yield f"{use.power_w:.0f}{limit} W on average"
 
 
 class GpuWatch:

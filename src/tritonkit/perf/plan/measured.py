@@ -185,7 +185,7 @@ def measure(plan: TunePlan, say: Callable[[str], None] = lambda _: None) -> Meas
 
 def _used(gpu: GpuReport | None) -> tuple[int, float | None]:
     """The number of GPUs that the load used, and their energy for a request; idle ones of the machine do not count."""
-    used = tuple(use for use in gpu.gpus if use.busy >= _USED) if gpu else ()
+    used = tuple(use for use in gpu.gpus if use.busy is not None and use.busy >= _USED) if gpu else ()
     return len(used), GpuReport(used, gpu.answered).energy_per_request_j if gpu and used else None
 
 

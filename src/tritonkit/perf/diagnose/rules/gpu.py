@@ -34,16 +34,19 @@ def gpu_throttled(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
     """
     for server in {server.address: server for server, _, _ in _on_gpu(evidence)}.values():
         for gpu in server.gpus:
-            if gpu.throttled is None or gpu.clock is None or gpu.use.busy < _WORKS or gpu.throttled < _THROTTLED:
+            if gpu.throttled is None or gpu.clock is None or gpu.use.busy is None:
+                continue
+            if gpu.use.busy < _WORKS or gpu.throttled < _THROTTLED:
                 continue
             limit = f" of {gpu.use.power_limit_w:.0f}" if gpu.use.power_limit_w else ""
+            power = "" if gpu.use.power_w is None else f", at {gpu.use.power_w:.0f}{limit} W"
             yield Finding(
                 "gpu-throttled",
                 f"{gpu.use.gpu} of {server.address}",
                 min(1.0, max(0.01, 1 - gpu.clock)),
                 (
                     f"{gpu.throttled:.0%} of the looks find its clock lowered by {', '.join(gpu.reasons)}",
-                    f"the clock is {gpu.clock:.0%} of the highest one, at {gpu.use.power_w:.0f}{limit} W",
+                    f"the clock is {gpu.clock:.0%} of the highest one{power}",
                 ),
                 "a higher power limit (nvidia-smi -pl), better cooling, or FP16 instead of FP32: it takes less energy",
                 f"at most {1 / max(gpu.clock, 0.1):.2f} times the rate: the highest clock over today's (the bound)",
