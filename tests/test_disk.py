@@ -48,7 +48,7 @@ print("RESULT" + json.dumps(result.problem.to_dict()))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("variant", ["torchscript", "torch-compile", "openvino-fp32"])
+@pytest.mark.parametrize("variant", ["torchscript", "torch-export", "torch-compile", "openvino-fp32"])
 def test_a_full_disk_is_a_clear_error(write_model: WriteModel, root: Path, variant: str) -> None:
     """torch's own writers end the process, OpenVINO's throws an iostream error: neither is seen."""
     write_model(TORCH, network__py=LINEAR)

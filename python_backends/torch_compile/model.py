@@ -6,69 +6,47 @@ The build puts this file and its imports next to the package. Triton's native py
 
 from __future__ import annotations
 
-import json
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from backend_batch import Network
-from backend_config import ModelError, check_served_here, cores, is_batched
-from backend_model import StandIn, log_info
-from pytorch_config import model_file, positions, read_options, tensor_specs
-from pytorch_device import open_device
-from pytorch_engine import Function, load_torch, reason
-from pytorch_gpu import engine_for
+from backend_config import ModelError
+from backend_model import StandIn
+from pytorch_network import Loaded, Opening, open_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
+    from backend_batch import Network
     from pytorch_device import Device
 
 PROCESSOR = Path("/proc/cpuinfo")
 X86 = {"avx2": "avx2", "avx512": "avx512f", "avx512_vnni": "avx512_vnni", "amx_tile": "amx_tile"}
 """Extensions as AOTInductor names them -> as the kernel does."""
+WANTED = "the version and a processor like those it was compiled with: build it on this machine"
 
 
 def open_network(args: dict[str, str]) -> Network:
     """The package of the model version in `args`."""
-    config = json.loads(args["model_config"])
-    check_served_here(config, args["model_instance_kind"], "python", ("CPU", "GPU"))
-    batched = is_batched(config)
-    inputs = tensor_specs(config, "input", batched)
-    outputs = tensor_specs(config, "output", batched)
-    options = read_options(config)
-    # default_model_filename names the model.py, so it does not count here.
-    path = model_file(Path(args["model_repository"]), args["model_version"], {}, "model.pt2")
-    torch = load_torch(replace(options, intra_op=options.intra_op or _share(config)))
-    torch.backends.cudnn.enabled = options.cudnn
-    device = open_device(torch, args)
-    package = _load(torch, path, device)
-    function = Function(torch, package, positions(list(inputs), ()), positions(list(outputs), ()))
-    engine = engine_for(function, device, config, inputs, log_info, options.cache_cleaning)
-    return Network(args["model_name"], engine, inputs, batched)
+    return open_file(args, "python", "model.pt2", _load)
 
 
-def _load(torch: Any, path: Path, device: Device | None) -> Callable[..., Any]:
+def _load(opening: Opening) -> Loaded:
     """The package's function.
 
     torch._inductor.aoti_load_package does the same after tens of seconds: to warn of another processor it compiles a
     C++ program. On a GPU the package runs without its locks, which are not allowed while a CUDA graph is captured.
     """
-    loader = torch._C._aoti.AOTIModelPackageLoader
+    device, path = opening.device, opening.path
+    loader = opening.torch._C._aoti.AOTIModelPackageLoader
     alone, index = (False, -1) if device is None else (True, device.place.index)
     try:
         _check_device(path, loader.load_metadata_from_package(str(path), "model"), device)
         package = loader(str(path), "model", alone, 1, index)
     except ModelError:
         raise
-    except torch.OutOfMemoryError as error:
-        raise ModelError(f"{path}: {reason(torch, error)}") from error
     except Exception as error:  # RuntimeError mostly, about the machine, the version or the file
-        raise ModelError(
-            f"PyTorch {torch.__version__} cannot load {path}: {str(error).splitlines()[0]};"
-            " wanted the version and a processor like those it was compiled with: build it on this machine"
-        ) from error
-    return lambda *tensors: package.boxed_run(list(tensors))
+        raise opening.refused(error, WANTED) from error
+    return Loaded(lambda *tensors: package.boxed_run(list(tensors)))
 
 
 def _check_device(path: Path, notes: Mapping[str, str], device: Device | None) -> None:
@@ -105,12 +83,6 @@ def _check_processor(path: Path, built: str) -> None:
             f"{path} was compiled for a processor with {built}, and this one lacks {lacking[0].upper()}: build it on a"
             " machine with such a processor"
         )
-
-
-def _share(config: dict[str, Any]) -> int:
-    """Threads of one instance: its part of the cores."""
-    instances = sum(int(group.get("count", 1)) for group in config.get("instance_group", []))
-    return max(1, cores() // max(1, instances))
 
 
 class TritonPythonModel(StandIn):

@@ -1,4 +1,5 @@
-"""The models that Triton runs with PyTorch, opened with their device: TorchScript and compiled packages.
+"""The models that Triton runs with PyTorch, opened with their device: TorchScript, exported programs and compiled
+packages.
 
 The example in docs/python_backends.md is one of a user's own.
 """
@@ -12,13 +13,14 @@ import textwrap
 import types
 import warnings
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import torch.export.passes
 from backend_batch import Request, RequestError
 from backend_config import ModelError
 
@@ -76,7 +78,7 @@ class Doubling(torch.nn.Module):
 def script(tmp_path: Path) -> Path:
     """A TorchScript file."""
     file = tmp_path / "1" / "model.pt"
-    file.parent.mkdir()
+    file.parent.mkdir(exist_ok=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it is deprecated, and what the pytorch backend loads
         torch.jit.save(torch.jit.trace(Doubling(), torch.ones(3, 2)), file)
@@ -99,7 +101,42 @@ def package(tmp_path: Path) -> Package:
     return write
 
 
+class Shifting(torch.nn.Module):
+    """A network with a weight, a constant and a new tensor, each on a device of its own accord."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.full((2,), 2.0))
+        self.shift = torch.tensor([1.0, 0.0])
+
+    def forward(self, x: Any) -> Any:
+        """2 x + (1, 0) + (0, 1)."""
+        return x * self.weight + self.shift + torch.arange(2.0)
+
+
+@pytest.fixture
+def exported(tmp_path: Path) -> Path:
+    """A program of torch.export for batches of any size."""
+    file = tmp_path / "1" / "program.pt2"
+    file.parent.mkdir(exist_ok=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # exporting uses what PyTorch has deprecated itself
+        batch = ({0: torch.export.Dim("batch")},)
+        torch.export.save(torch.export.export(Shifting(), (torch.ones(3, 2),), dynamic_shapes=batch), file)
+    return file
+
+
+@pytest.fixture
+def tf32() -> Iterator[Callable[[], tuple[bool, bool]]]:
+    """PyTorch's settings for matrix products and convolutions, which hold for the process."""
+    products, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn
+    products.allow_tf32, convolutions.allow_tf32 = False, True
+    yield lambda: (products.allow_tf32, convolutions.allow_tf32)
+    products.allow_tf32, convolutions.allow_tf32 = False, True
+
+
 SCRIPT, COMPILED = BACKENDS / "backends" / "pytorch" / "model.py", BACKENDS / "torch_compile" / "model.py"
+EXPORTED = BACKENDS / "torch_export" / "model.py"
 
 
 @pytest.mark.parametrize("instance", [CPU, GPU])
@@ -114,14 +151,107 @@ def test_torchscript_runs_where_triton_says(log: list[str], gpu: Gpu, script: Pa
     assert log == (["model 'net': CUDA graphs on cuda:0 for batches of 1, 2, 4"] if on_gpu else [])
 
 
+@pytest.mark.parametrize("instance", [CPU, GPU])
+def test_a_program_runs_where_triton_says(
+    log: list[str], gpu: Gpu, exported: Path, instance: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its weights, constants and new tensors go to the GPU, where it has its configuration's graphs."""
+    places: list[str] = []
+    move = torch.export.passes.move_to_device_pass
+
+    def record(program: Any, place: Any) -> Any:
+        places.append(str(place))
+        return move(program, place)
+
+    monkeypatch.setattr(torch.export.passes, "move_to_device_pass", record)
+    network = opened(exported, EXPORTED, instance, optimization={"cuda": {"graphs": True}})
+    (answer,) = network.answer([Request({"x": np.ones((3, 2), np.float32)}, ["y"])])
+    assert not isinstance(answer, RequestError)
+    assert answer["y"].tolist() == [[3, 3]] * 3
+    on_gpu = instance is GPU
+    assert places == (["cuda:0"] if on_gpu else [])
+    assert log == (["model 'net': CUDA graphs on cuda:0 for batches of 1, 2, 4"] if on_gpu else [])
+
+
+def test_a_program_moves_all_its_tensors(exported: Path) -> None:
+    """To `meta` here, a device that every machine has."""
+    program = torch.export.passes.move_to_device_pass(torch.export.load(exported), "meta")
+    result = program.module()(torch.ones(3, 2, device="meta"))
+    assert result.device.type == "meta"
+
+
+@pytest.mark.parametrize("content", [b"", b"no archive"])
+def test_a_file_that_is_no_program_is_refused(log: list[str], exported: Path, content: bytes) -> None:
+    """The message has PyTorch's version and reason, and what to do."""
+    exported.write_bytes(content)
+    with pytest.raises(
+        ModelError, match=r"PyTorch [\d.+a-z]+ cannot load .*program\.pt2: .+; wanted .* build it again"
+    ):
+        opened(exported, EXPORTED, CPU)
+
+
+@pytest.mark.parametrize(
+    ("backend", "kind", "parameters", "threads"),
+    [
+        (SCRIPT, CPU, {}, "all"),
+        (SCRIPT, GPU, {}, 1),
+        (SCRIPT, GPU, {"INTRA_OP_THREAD_COUNT": "3"}, 3),
+        (EXPORTED, CPU, {}, "share"),
+        (EXPORTED, CPU, {"INTRA_OP_THREAD_COUNT": "3"}, 3),
+        (EXPORTED, GPU, {}, 1),
+    ],
+)
+def test_threads_are_those_of_the_device(
+    log: list[str],
+    gpu: Gpu,
+    script: Path,
+    exported: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    backend: Path,
+    kind: dict[str, str],
+    parameters: dict[str, str],
+    threads: int | str,
+) -> None:
+    """One on a GPU; on the CPU all cores as Triton's own backend has it, or an instance's part of them."""
+    counts: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", counts.append)
+    monkeypatch.setattr("pytorch_network.cores", lambda: 8)
+    given = {key: {"string_value": text} for key, text in parameters.items()}
+    opened(script if backend == SCRIPT else exported, backend, kind, parameters=given, instance_group=[{"count": 2}])
+    assert counts == [{"all": 8, "share": 4}.get(str(threads), threads)]
+
+
+@pytest.mark.parametrize(
+    ("backend", "text", "allowed"),
+    [
+        (SCRIPT, "", (False, True)),
+        (SCRIPT, "false", (False, False)),
+        (EXPORTED, "", (False, False)),
+        (EXPORTED, "true", (True, True)),
+    ],
+)
+def test_fp32_is_computed_as_the_configuration_says(
+    log: list[str],
+    gpu: Gpu,
+    script: Path,
+    exported: Path,
+    tf32: Callable[[], tuple[bool, bool]],
+    backend: Path,
+    text: str,
+    allowed: tuple[bool, bool],
+) -> None:
+    """By default as FP32 in a model of a build, and as PyTorch has it in Triton's own backend."""
+    parameters = {"tritonkit.tf32": {"string_value": text}}
+    opened(script if backend == SCRIPT else exported, backend, GPU, parameters=parameters)
+    assert tf32() == allowed
+
+
 def test_a_server_without_a_log_is_enough_on_the_cpu(
     log: list[str], script: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A function of AWS Lambda has the rest of Triton's module."""
     monkeypatch.delattr(sys.modules["triton_python_backend_utils"], "Logger")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # TorchScript is deprecated, and what the pytorch backend loads
-        network = opened(script, SCRIPT, CPU)
+    network = opened(script, SCRIPT, CPU)
     (answer,) = network.answer([Request({"x": np.ones((1, 2), np.float32)}, ["y"])])
     assert not isinstance(answer, RequestError)
     assert answer["y"].tolist() == [[2, 2]]
@@ -138,12 +268,13 @@ def test_parameters_about_cuda_count(log: list[str], gpu: Gpu, script: Path, mon
     assert gpu.cleanings == 1
 
 
-@pytest.mark.parametrize("backend", [SCRIPT, COMPILED])
+@pytest.mark.parametrize("backend", [SCRIPT, COMPILED, EXPORTED])
 def test_a_pytorch_without_cuda_is_refused(log: list[str], script: Path, backend: Path) -> None:
     """Before the file is read: this environment's own PyTorch."""
     if torch.backends.cuda.is_built():
         pytest.skip("this PyTorch has CUDA")
-    script.with_name("model.pt2").touch()
+    for name in ("model.pt2", "program.pt2"):
+        script.with_name(name).touch()
     with pytest.raises(ModelError, match="PyTorch has no CUDA: tritonkit server install --gpu --torch"):
         opened(script, backend, GPU)
 

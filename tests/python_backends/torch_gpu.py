@@ -74,11 +74,13 @@ class _HostMemory(TorchFunctionMode):
         values = {name: _on_host(value) for name, value in (kwargs or {}).items() if name != "pin_memory"}
         if func is torch.Tensor.to:
             values["copy"] = True
+        if func is torch.device:
+            return func(*args, **values)
         return func(*map(_on_host, args), **values)
 
 
 def _on_host(value: Any) -> Any:
-    on_gpu = isinstance(value, torch.device) and value.type == "cuda"
+    on_gpu = isinstance(value, torch.device | str) and str(value).startswith("cuda")
     return torch.device("cpu") if on_gpu else value
 
 

@@ -49,7 +49,7 @@ class Net(torch.nn.Module):
 def build():
     return Net()
 """
-VARIANTS = ["torchscript", "torch-compile"]
+VARIANTS = ["torchscript", "torch-export", "torch-compile"]
 
 
 def expected(x: np.ndarray, kept: np.ndarray) -> np.ndarray:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 # UINT16, UINT32, UINT64 and BF16 have no tensor there, and strings are lists of text.
 DTYPES = frozenset({"BOOL", "UINT8", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64"})
 SWITCH = {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False}
+TF32 = "tritonkit.tf32"
 NO_TORCH = (
     "torch is not installed in the server's environment: run tritonkit server install --torch (--gpu --torch for a"
     " GPU); in a clone, .venv-server/bin/pip install -r python_backends/requirements-torch.txt"
@@ -28,7 +29,8 @@ NO_TORCH = (
 class Options:
     """Execution settings of a model; None leaves PyTorch's own.
 
-    `intra_op` and `inter_op` are thread counts, 0 for one per core.
+    `intra_op` and `inter_op` are thread counts, 0 if the configuration gives none. `tf32` is about FP32 products on a
+    GPU.
     """
 
     intra_op: int = 0
@@ -40,6 +42,7 @@ class Options:
     tensor_fuser: bool | None = None
     cudnn: bool = True
     cache_cleaning: bool = False
+    tf32: bool | None = None
 
 
 def read_options(config: Mapping[str, Any]) -> Options:
@@ -56,6 +59,7 @@ def read_options(config: Mapping[str, Any]) -> Options:
         tensor_fuser=_switch(config, "ENABLE_TENSOR_FUSER"),
         cudnn=not _switch(config, "DISABLE_CUDNN"),
         cache_cleaning=bool(_switch(config, "ENABLE_CACHE_CLEANING")),
+        tf32=_switch(config, TF32),
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from backend_batch import RequestError, joined
-from backend_config import ModelError, cores
+from backend_config import ModelError
 from pytorch_config import NO_TORCH
 
 if TYPE_CHECKING:
@@ -23,8 +23,12 @@ MEMORY = (
 )
 
 
-def load_torch(options: Options) -> Any:
-    """PyTorch, with the threads that the configuration gives an instance; ModelError without it."""
+def load_torch(options: Options, threads: int) -> Any:
+    """PyTorch, with the threads that the configuration gives an instance; ModelError without it.
+
+    Args:
+        threads: the number for a configuration that gives none.
+    """
     # Workers that spin while they wait take cores from Triton and from other models. libgomp reads
     # this when torch loads it.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -34,11 +38,19 @@ def load_torch(options: Options) -> Any:
         if error.name != "torch":
             raise
         raise ModelError(NO_TORCH) from None
-    torch.set_num_threads(options.intra_op or cores())
+    torch.set_num_threads(options.intra_op or threads)
     # It may be set only once; an instance is a process of its own, so this is the first time.
     with contextlib.suppress(RuntimeError):
-        torch.set_num_interop_threads(options.inter_op or cores())
+        torch.set_num_interop_threads(options.inter_op or threads)
     return torch
+
+
+def set_precision(torch: Any, tf32: bool | None) -> None:
+    """Let a GPU compute FP32 products in TF32, or as FP32; None keeps PyTorch's choice, TF32 for convolutions alone."""
+    if tf32 is None:
+        return
+    # PyTorch's newer names for this, once set, make others of its functions fail.
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
 
 
 @dataclass(frozen=True)

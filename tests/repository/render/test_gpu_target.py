@@ -122,16 +122,44 @@ def test_shapes_that_a_spec_gives_graphs_are_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "form", "kind"), [("model.pt", "torchscript", "gpu"), ("model.pt2", "torch-compile", "cpu")]
+    ("file", "form", "kind"),
+    [
+        ("model.pt", "torchscript", "gpu"),
+        ("program.pt2", "torch-export", "gpu"),
+        ("model.pt2", "torch-compile", "cpu"),
+        ("model.pt2", "torch-compile-cuda", "gpu"),
+    ],
 )
 def test_pytorch_runs_where_its_file_does(file: str, form: str, kind: str, tmp_path: Path) -> None:
-    """TorchScript runs on a GPU, with sizes and graphs; a compiled package on the CPU that it was made for."""
+    """On a GPU with sizes, graphs and one thread, twice; a package for a CPU on the CPU that it was made for."""
     case = image({"max_batch_size": 2}, tmp_path, network=None, file=["model.py", file], variant=form)
     plan = plan_of(case)
     assert [group.kind for group in plan.instances] == [kind]
+    assert [group.count for group in plan.instances] == [2 if kind == "gpu" else 1]
     assert (plan.optimization.cuda is not None) == (kind == "gpu")
     assert plan.optimization.gpu_execution_accelerator == ()
     assert notes(plan, "for which torch-compile compiled it") == (kind == "cpu")
+    assert plan.parameters["INTRA_OP_THREAD_COUNT"] == ("1" if kind == "gpu" else "2")
+    assert [sample.batch_size for sample in plan.warmup] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("form", "kind", "device"), [("torch-compile", "gpu", "CPU"), ("torch-compile-cuda", "cpu", "GPU")]
+)
+def test_a_compiled_package_is_refused_on_another_device(form: str, kind: str, device: str, tmp_path: Path) -> None:
+    """Before a server does it."""
+    serving = {"instance_group": [{"kind": kind}]}
+    case = image(serving, tmp_path, network=None, file=["model.py", "model.pt2"], variant=form)
+    with pytest.raises(RenderError, match=rf"kind {kind}, and the variant's file is for the {device}"):
+        case.plans()
+
+
+def test_a_program_runs_where_the_spec_says(tmp_path: Path) -> None:
+    """A program of torch.export is for both kinds of device."""
+    serving = {"instance_group": [{"kind": "cpu"}]}
+    plan = plan_of(image(serving, tmp_path, network=None, file=["model.py", "program.pt2"], variant="torch-export"))
+    assert [group.kind for group in plan.instances] == ["cpu"]
+    assert plan.optimization.cuda is None
 
 
 def test_a_network_of_texts_stays_on_the_cpu(tmp_path: Path) -> None:

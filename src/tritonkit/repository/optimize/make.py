@@ -84,8 +84,8 @@ def plan(spec: Spec, cache: BuildCache, force: bool = False, variant: str | Vari
     extra = made_by[-1].extra if made_by else "build"
     try:
         tools = tool_versions(spec, _EXTRAS[extra])
-        if extra == "tensorrt":
-            tools["gpu"] = find_gpu() or "none"  # a plan is for the GPU it was built on
+        if extra == "tensorrt" or (variant.form is not None and variant.form.by_gpu):
+            tools["gpu"] = find_gpu() or "none"  # it is for the GPU it was built on
         if variant.form is not None and variant.form.by_cpu:
             tools["cpu"] = cpu_kind()
         source_hash = fingerprint(spec, variant.name, tools, code)

@@ -11,6 +11,7 @@ from tritonkit.repository.export.artifact import Artifact
 from tritonkit.repository.export.cache import BuildCache
 from tritonkit.repository.modelspec import Spec
 from tritonkit.repository.optimize.gate import GateOutcome, judge, refuse
+from tritonkit.repository.optimize.gpu import described_gpu
 from tritonkit.repository.optimize.gpu_judging import GpuJudge
 from tritonkit.repository.optimize.job import Job
 from tritonkit.repository.optimize.make import BuildPlan, build, job_of, plan
@@ -272,7 +273,10 @@ class _Able:
     @property
     def gpu_name(self) -> str:
         """The GPU that it runs on; empty for the CPU."""
-        return self.gpu.environment.gpu if self.gpu else ""
+        if self.gpu is not None:
+            return self.gpu.environment.gpu
+        form = self.what.variant.form
+        return (described_gpu() or "") if form is not None and form.by_gpu else ""
 
     def timed(self, job: Job) -> Timed:
         """The variant as something to be measured."""

@@ -32,7 +32,7 @@ def memory_note(
     item = artifact.start.memory_bytes if artifact.start else 0
     rows = sum(max(1, size) for size in filling.sizes) or largest
     needs = {
-        "PyTorch": _PYTORCH_BYTES if artifact.form == "torchscript" else 0,
+        "PyTorch": _PYTORCH_BYTES if artifact.form.startswith("torch") else 0,
         "weights": network.weight_bytes,
         f"a batch of {largest}, by one item on the CPU": largest * item,
         "inputs and outputs": rows * network.item_bytes,

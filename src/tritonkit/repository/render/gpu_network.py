@@ -62,7 +62,7 @@ class GpuNetwork:
 
 
 def read_network(spec: Spec, artifact: Artifact) -> GpuNetwork:
-    """The facts about an artifact's network, in ONNX or TorchScript. One that is not built yet counts as large, with
+    """The facts about an artifact's network, in ONNX or PyTorch. One that is not built yet counts as large, with
     convolutions."""
     signature = artifact.signature
     tensors = (*signature.inputs, *signature.outputs)
@@ -70,7 +70,7 @@ def read_network(spec: Spec, artifact: Artifact) -> GpuNetwork:
     texts = any(tensor.dtype == "BYTES" for tensor in tensors)
     item_bytes = 0 if free or texts else sum(map(_bytes, tensors))
     file = artifact.folder / _FILE
-    if "model.pt" in artifact.files:
+    if artifact.form.startswith("torch"):  # PyTorch does not plan a convolution again for each shape
         return GpuNetwork(free, convolutions=False, texts=texts, weight_bytes=_size(artifact), item_bytes=item_bytes)
     if not file.is_file() or not file.stat().st_size:
         return GpuNetwork(free, texts=texts, item_bytes=item_bytes, variant=artifact.variant)

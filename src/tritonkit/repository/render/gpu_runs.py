@@ -76,6 +76,6 @@ def _setting_notes(serving: Serving) -> Iterator[str]:
 
 def _quality_note(artifact: Artifact) -> str:
     """A note on a form that builds judge on the CPU only, also where there is a GPU."""
-    if artifact.quality is None or artifact.form != "torchscript":
+    if artifact.quality is None or artifact.form not in ("torchscript", "torch-export"):
         return ""
     return f"{artifact.variant} was compared with its reference on a CPU; how close a GPU comes was not measured here"

@@ -38,9 +38,10 @@ def _padding_note(part: Part, max_batch_size: int, target: Target) -> str:
 
 
 def _compiled_note(part: Part, target: Target) -> str:
-    if target == "cpu" or not part.is_compiled:
+    if target == "cpu" or part.torch_kinds != ("cpu",):
         return ""
-    return "it runs on the CPU, for which torch-compile compiled it; torchscript and the onnx variants run on a GPU"
+    gpus = "torch-compile-cuda, torch-export" if target == "gpu" else "torch-export"
+    return f"it runs on the CPU, for which torch-compile compiled it; {gpus} and the onnx variants run on a GPU"
 
 
 def _calls_note(part: Part, spec: Spec) -> str:

@@ -11,7 +11,7 @@ from tritonkit.repository.export.batching import demand
 from tritonkit.repository.render.parts import CALLS, STEP, Part
 from tritonkit.repository.render.values import ModelPlan
 
-__all__ = ["Verdicts", "batch_size", "is_own_python", "own_python_note", "wants_proof"]
+__all__ = ["Verdicts", "batch_size", "is_own_part", "own_python_note", "wants_proof"]
 
 Verdicts = Mapping[str, Independence]
 """Verdicts on items, by Triton model."""
@@ -29,6 +29,11 @@ _ADVICE = (
 def is_own_python(backend: str | None, parameters: Container[str]) -> bool:
     """Whether a model with this backend and these parameters is Python that tritonkit did not write."""
     return backend == "python" and STEP not in parameters
+
+
+def is_own_part(part: Part) -> bool:
+    """The same for a part, which may also be a model.py that the build wrote."""
+    return is_own_python(part.backend, part.parameters) and not part.torch_kinds
 
 
 def wants_proof(plan: ModelPlan) -> bool:
@@ -71,8 +76,7 @@ def own_python_note(part: Part, plan: ModelPlan, verdict: Independence | None) -
     if verdict is not None and verdict.state in _FOUND:
         return f"max_batch_size is 1: {_FOUND[verdict.state]}: {verdict.seen}. To batch: {_ADVICE}"
     shared = plan.dynamic_batching is not None or plan.sequence_batching is not None
-    own = is_own_python(part.backend, part.parameters)
-    if not own or plan.max_batch_size < 2 or not shared or INDEPENDENT_ITEMS in plan.parameters:
+    if not is_own_part(part) or plan.max_batch_size < 2 or not shared or INDEPENDENT_ITEMS in plan.parameters:
         return ""
     return (
         f"not proven: {_untried(plan, verdict)}, so nothing shows that an item gets the same answer in a batch"

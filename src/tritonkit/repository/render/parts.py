@@ -23,6 +23,7 @@ from tritonkit.repository.render.engines import (
     engine_texts,
 )
 from tritonkit.repository.render.language import generation_of
+from tritonkit.repository.render.values import Kind
 from tritonkit.resources import STEPS, shipped
 
 __all__ = ["CALLS", "STEP", "Part", "Port", "labels_of", "read_parts"]
@@ -37,6 +38,12 @@ _BACKENDS = {
 }
 # Parameters of the backend that a variant needs (README of triton-inference-server/openvino_backend).
 _PARAMETERS = {"openvino-bf16": {"HINT_BF16": "YES"}, "llm-bf16": {"inference_precision": "bf16"}}
+_TORCH_KINDS: Mapping[str, tuple[Kind, ...]] = {
+    "torch-compile": ("cpu",),
+    "torch-compile-cuda": ("gpu",),
+    "torch-export": ("cpu", "gpu"),
+}
+"""Forms whose model.py runs PyTorch -> the kinds of instances that their file is for."""
 _INSTEAD = {"HINT_BF16": "INFERENCE_PRECISION_HINT"}
 """Pairs of parameters: the first is not rendered if the spec has the second."""
 
@@ -78,11 +85,13 @@ class Part:
     version_texts: Mapping[str, bytes] = field(default_factory=dict)
     engine: EngineName | None = None
     """The engine that serves a language model on GPUs; None for all other parts."""
+    torch_kinds: tuple[Kind, ...] = ()
+    """Kinds of instances of a model.py that the build wrote to run PyTorch; empty for all other parts."""
 
     @property
-    def is_compiled(self) -> bool:
-        """Whether it is a package of AOTInductor, which the build compiles for the CPU."""
-        return "model.pt2" in self.version_files
+    def engine_backend(self) -> str:
+        """The backend of the engine that computes: PyTorch's for a model.py that the build wrote."""
+        return "pytorch" if self.torch_kinds else self.backend
 
 
 def read_parts(spec: Spec, artifact: Artifact) -> tuple[Part, ...]:
@@ -124,6 +133,7 @@ def _network(spec: Spec, artifact: Artifact) -> Part:
         },
         version_files={name: artifact.folder / name for name in sorted(artifact.files)},
         model_files=_initial_states(spec, sequences) | labels_of(serving, spec, "serving"),
+        torch_kinds=_TORCH_KINDS.get(artifact.form, ()),
     )
 
 

@@ -34,7 +34,7 @@ from tritonkit.repository.render.gpu_network import read_network
 from tritonkit.repository.render.gpu_runs import plan_runs
 from tritonkit.repository.render.gpu_target import check_backend
 from tritonkit.repository.render.notes import part_notes
-from tritonkit.repository.render.own_python import Verdicts, batch_size, is_own_python, own_python_note
+from tritonkit.repository.render.own_python import Verdicts, batch_size, is_own_part, own_python_note
 from tritonkit.repository.render.parts import STEP, Part, Port, labels_of, read_parts
 from tritonkit.repository.render.resources import Host, plan_instances, plan_threads
 from tritonkit.repository.render.values import ModelPlan, Target, TensorPlan
@@ -143,10 +143,16 @@ def _host(part: Part, common: _Common) -> Host:
     """The machine for a part; RenderError if its server does not have the part's backend."""
     where, target = f"{common.spec.file} {part.section}", common.target
     check_backend(part.backend, target, f"{where}.variant")
-    ours = target == "gpu" and part.backend in ("onnxruntime", "pytorch")
-    network = read_network(common.spec, common.artifact) if ours else None
+    ours = target == "gpu" and part.engine_backend in ("onnxruntime", "pytorch") and part.torch_kinds != ("cpu",)
     return Host(
-        where, part.backend, target, common.cores, part.is_step or part.is_compiled, engine=part.engine, network=network
+        where,
+        part.engine_backend,
+        target,
+        common.cores,
+        on_cpu=part.is_step,
+        engine=part.engine,
+        network=read_network(common.spec, common.artifact) if ours else None,
+        kinds=part.torch_kinds,
     )
 
 
@@ -277,8 +283,7 @@ def _warmup(part: Part, common: _Common, batch_sizes: Sequence[int]) -> Warmup:
 def _lacks_warmup_settings(part: Part) -> bool:
     """Whether a part is a user's own Python without warm-up settings in the spec, so that nobody knows which made-up
     requests it accepts."""
-    own = is_own_python(part.backend, part.parameters)
-    return own and "model_warmup" not in part.serving.model_fields_set
+    return is_own_part(part) and "model_warmup" not in part.serving.model_fields_set
 
 
 def _ensemble(spec: Spec, wiring: Wiring, models: Sequence[ModelPlan]) -> ModelPlan:

@@ -19,7 +19,7 @@ from tritonkit.repository.render.gpu_target import (
     cuda_settings,
     default_count,
 )
-from tritonkit.repository.render.values import Target
+from tritonkit.repository.render.values import Kind, Target
 
 __all__ = ["Host", "plan_instances", "plan_optimization", "plan_threads"]
 
@@ -33,8 +33,8 @@ _ALL_THREADS = "INFERENCE_NUM_THREADS"
 _STREAMS = "NUM_STREAMS"
 # Threads of a run while no other run is active; a parameter of tritonkit's own backends.
 _ALONE = "tritonkit.threads_alone"
-# Of a network on a GPU: its own threads would wait for one another while the GPU computes.
-_ON_GPU = {"intra_op_thread_count": "1", "inter_op_thread_count": "1"}
+# Threads of a network on a GPU: more would wait for one another while the GPU computes.
+_ON_GPU = "1"
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,8 @@ class Host:
     engine: EngineName | None = None
     network: GpuNetwork | None = None
     """A network that tritonkit's server may run on a GPU; None for all other parts and targets."""
+    kinds: tuple[Kind, ...] = ()
+    """Kinds of instances that its file is for, where that is not for the backend to say."""
 
     @property
     def kind(self) -> Literal["cpu", "gpu", "model"]:
@@ -63,6 +65,8 @@ class Host:
             return KINDS[self.engine]
         if self.backend == "tensorrt":
             return "gpu"
+        if len(self.kinds) == 1:
+            return self.kinds[0]
         if self.on_cpu or self.backend in ("openvino", "llm") or self.target == "cpu":
             return "cpu"
         return "cpu" if self.network is not None and self.network.suits_cpu else "gpu"
@@ -110,8 +114,10 @@ def plan_threads(serving: Serving, groups: tuple[Instances, ...], host: Host) ->
 
 
 def _on_gpu(host: Host) -> dict[str, str]:
-    """Parameters of a network of ONNX Runtime on a GPU of tritonkit's server."""
-    return _ON_GPU | dict(host.network.entries) if host.network and host.backend == "onnxruntime" else {}
+    """Parameters of a network on a GPU of tritonkit's server."""
+    if host.network is None:
+        return {}
+    return dict.fromkeys(_COUNTS.get(host.backend, ()), _ON_GPU) | dict(host.network.entries)
 
 
 def _alone(count: int, threads: int, host: Host) -> dict[str, str]:
@@ -165,6 +171,7 @@ def _resolve(group: Instances, count: int, host: Host) -> Instances:
             todo="remove profile",
         )
     kind = _kind(group, host)
+    _check_kind(kind, host)
     if host.backend == "openvino" and kind not in ("cpu", "auto"):
         raise RenderError(
             f"{host.field}.instance_group",
@@ -183,6 +190,18 @@ def _kind(group: Instances, host: Host) -> Literal["auto", "cpu", "gpu", "model"
     if group.kind is not None and not (group.kind == "auto" and host.target == "gpu"):
         return group.kind
     return "gpu" if group.gpus and host.network is not None else host.kind
+
+
+def _check_kind(kind: str, host: Host) -> None:
+    """RenderError for instances on a device that the model's file is not for."""
+    if not host.kinds or kind in (*host.kinds, "auto"):
+        return
+    raise RenderError(
+        f"{host.field}.instance_group",
+        found=f"kind {kind}, and the variant's file is for the {' or the '.join(host.kinds).upper()}",
+        wanted=f"kind {' or '.join(host.kinds)}",
+        todo="remove kind, or choose torch-export, which runs on both",
+    )
 
 
 def _cpu_instances(groups: tuple[Instances, ...], host: Host) -> int:

@@ -27,7 +27,10 @@ from tritonkit.repository.modelspec.serving import (
     WarmupSample,
 )
 
-__all__ = ["EnsembleStep", "ModelPlan", "Target", "TensorPlan"]
+__all__ = ["EnsembleStep", "Kind", "ModelPlan", "Target", "TensorPlan"]
+
+Kind = Literal["cpu", "gpu"]
+"""The kind of device that an instance runs on."""
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,13 @@
-"""TorchScript files of small networks, as the gate measures them, and what is refused."""
+"""TorchScript files and exported programs of small networks, as the gate measures them, and what is refused."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
+import torch
 from onnx import TensorProto, helper
 
 from tests.conftest import WriteModel
@@ -58,9 +58,9 @@ def spec_of(
     return write_model(text, network__py=NETWORK.replace("RESULT", result))
 
 
-def built(spec: Spec, root: Path) -> Result:
-    """The result of torchscript."""
-    (result,) = evaluate(spec, ["torchscript"], BuildCache(root / "cache"))
+def built(spec: Spec, root: Path, variant: str = "torchscript") -> Result:
+    """The result of a form."""
+    (result,) = evaluate(spec, [variant], BuildCache(root / "cache"))
     return result
 
 
@@ -74,21 +74,37 @@ def refused(spec: Spec, root: Path, variant: str = "torchscript") -> BuildError:
     return caught.value
 
 
+@pytest.mark.parametrize(
+    ("variant", "file"), [("torchscript", "model.pt"), ("torch-export", "program.pt2")], ids=["script", "program"]
+)
 @pytest.mark.parametrize("result", ["{'y': y, 'total': y.sum((1, 2))}", "[y, y.sum((1, 2))]"])
-def test_torchscript_gives_what_the_module_gives(write_model: WriteModel, root: Path, result: str) -> None:
+def test_a_file_gives_what_the_module_gives(
+    write_model: WriteModel, root: Path, result: str, variant: str, file: str
+) -> None:
     """At every batch size and length, for a module that returns a dict or a list."""
-    evaluated = built(spec_of(write_model, result=result), root)
+    evaluated = built(spec_of(write_model, result=result), root, variant)
     assert evaluated.problem is None
     assert evaluated.passed
     assert evaluated.artifact is not None
-    assert sorted(evaluated.artifact.files) == ["model.pt", "tensors.json"]
+    files = {name for name in evaluated.artifact.files if not name.endswith(".py")}
+    assert files == {file, "tensors.json"}
     assert evaluated.artifact.quality is not None
     assert evaluated.artifact.quality.max_difference < 1e-5
 
 
-def test_the_runner_names_its_outputs_and_its_operators(write_model: WriteModel, root: Path) -> None:
+def test_a_program_comes_with_the_python_that_serves_it(write_model: WriteModel, root: Path) -> None:
+    """And without the example that it was exported with."""
+    artifact = built(spec_of(write_model), root, "torch-export").artifact
+    assert artifact is not None
+    assert {"model.py", "backend_model.py", "pytorch_network.py"} <= set(artifact.files)
+    assert "torch.export" in (artifact.folder / "model.py").read_text()
+    assert torch.export.load(artifact.folder / "program.pt2").example_inputs is None
+
+
+@pytest.mark.parametrize("variant", ["torchscript", "torch-export"])
+def test_the_runner_names_its_outputs_and_its_operators(write_model: WriteModel, root: Path, variant: str) -> None:
     """Outputs by the spec's names; the profile has the matrix product, slowest first."""
-    artifact = built(spec_of(write_model), root).artifact
+    artifact = built(spec_of(write_model), root, variant).artifact
     assert artifact is not None
     runner = RUNTIMES["torch"](artifact.folder, 1, "here")
     batch = {"x": np.ones((5, 7, 4), np.float32), "mask": np.ones((5, 7), np.int64)}
@@ -113,10 +129,11 @@ def test_numbered_names_must_count_from_their_place(write_model: WriteModel, roo
     assert "network.outputs" in problem.where
 
 
-def test_a_dtype_without_a_tensor_is_refused(write_model: WriteModel, root: Path) -> None:
+@pytest.mark.parametrize("variant", ["torchscript", "torch-export", "torch-compile", "torch-compile-cuda"])
+def test_a_dtype_without_a_tensor_is_refused(write_model: WriteModel, root: Path, variant: str) -> None:
     """UINT16 is ONNX's and not the pytorch backend's."""
     outputs = OUTPUTS.replace("total: {dtype: FP32", "total: {dtype: UINT16")
-    problem = refused(spec_of(write_model, outputs=outputs), root)
+    problem = refused(spec_of(write_model, outputs=outputs), root, variant)
     assert "total is UINT16" in problem.found
 
 
@@ -129,29 +146,3 @@ def test_an_onnx_file_has_no_torchscript(write_model: WriteModel, root: Path) ->
     spec = write_model("{name: net, network: {onnx: net.onnx}}", net__onnx=model.SerializeToString())
     problem = refused(spec, root)
     assert "network.torch" in problem.wanted
-
-
-def test_without_a_compiler_the_package_is_refused(
-    write_model: WriteModel, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """torch-compile needs g++ or what CXX names, and says how to get it."""
-    monkeypatch.setenv("CXX", "no-such-compiler")
-    problem = refused(spec_of(write_model), root, "torch-compile")
-    assert "'no-such-compiler'" in problem.found
-    assert "apt-get install g++" in problem.todo
-
-
-def test_what_the_compiler_says_is_told(write_model: WriteModel, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """torch's message begins with pages of the command line; the reason is below."""
-    import torch._inductor
-
-    def fail(*_: object, **__: object) -> None:
-        message = "a.h:1: fatal error: when writing output to a.i: No space left on device"
-        raise RuntimeError(f"CppCompileError: C++ compile error\n\nCommand:\ng++ a.h\n\nOutput:\n{message}")
-
-    monkeypatch.setenv("CXX", sys.executable)
-    monkeypatch.setattr(torch._inductor, "aoti_compile_and_package", fail)
-    problem = refused(spec_of(write_model), root, "torch-compile")
-    assert problem.found.startswith("the C++ compiler failed: a.h:1: fatal error: ")
-    assert problem.found.endswith("No space left on device")
-    assert "TMPDIR" in problem.todo

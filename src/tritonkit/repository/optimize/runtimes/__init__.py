@@ -6,13 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tritonkit.repository.optimize.runner import OperatorTime, Runner
-from tritonkit.repository.optimize.runtimes import litert, onnxruntime_cpu, openvino_cpu, tensorrt_gpu, torch_cpu
+from tritonkit.repository.optimize.runtimes import litert, onnxruntime_cpu, openvino_cpu, pytorch, tensorrt_gpu
 
 __all__ = ["RUNTIMES", "OperatorTime", "Runner"]
 
 RUNTIMES: dict[str, Callable[[Path, int, str], Runner]] = {
     "onnxruntime": onnxruntime_cpu.open_runner,
-    "torch": torch_cpu.open_runner,
+    "torch": pytorch.open_runner,
     "tensorrt": tensorrt_gpu.open_runner,
     "litert": litert.open_runner,
     "openvino": openvino_cpu.open_runner,

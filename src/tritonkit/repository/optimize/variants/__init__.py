@@ -34,6 +34,7 @@ from tritonkit.repository.optimize.variants import (
     tensorrt_library,
     tensorrt_plan,
     tflite,
+    torch_compile,
     torch_export,
 )
 
@@ -85,13 +86,15 @@ class Form:
     """Whether it rounds FP32 numbers to a smaller format, so that the network must have FP32 numbers."""
     by_cpu: bool = False
     """Whether it depends on the kind of CPU it is made on."""
+    by_gpu: bool = False
+    """Whether it depends on the kind of GPU it is made on, which then runs it."""
     targets: tuple[str, ...] = TARGETS
     """The targets of a build that can serve it."""
 
     @property
     def runs_on_cuda(self) -> bool:
         """Whether it is an ONNX file, which target gpu serves by ONNX Runtime's CUDA provider."""
-        return self.runtime == "onnxruntime" or self.targets == ("gpu",)
+        return self.runtime == "onnxruntime" or (self.targets == ("gpu",) and self.runtime is None)
 
 
 @dataclass(frozen=True)
@@ -119,7 +122,9 @@ FORMS: dict[str, Form] = {
     "openvino-bf16": Form(openvino_ir.make_bf16, "openvino", extra="optimize", narrows=True),
     "openvino-int8": Form(openvino_ir.make_int8, "openvino", extra="optimize", narrows=True),
     "torchscript": Form(torch_export.make_torchscript, "torch", lossless=True),
-    "torch-compile": Form(torch_export.make_compiled, "torch", lossless=True),
+    "torch-export": Form(torch_export.make_program, "torch", lossless=True),
+    "torch-compile": Form(torch_compile.make_compiled, "torch", lossless=True),
+    "torch-compile-cuda": Form(torch_compile.make_compiled_cuda, "torch", lossless=True, by_gpu=True, targets=("gpu",)),
     "tensorrt-fp32": Form(tensorrt_plan.make_fp32, _PLANS, extra="tensorrt", targets=("cpu", "nvidia")),
     "tensorrt-fp16": Form(tensorrt_plan.make_fp16, _PLANS, extra="tensorrt", targets=("cpu", "nvidia")),
     "tensorrt-int8": Form(tensorrt_plan.make_int8, _PLANS, extra="tensorrt", narrows=True, targets=("cpu", "nvidia")),

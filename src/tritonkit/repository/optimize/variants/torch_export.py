@@ -1,18 +1,15 @@
-"""`torchscript`: traced and frozen; `torch-compile`: compiled ahead of time by AOTInductor.
+"""`torchscript`: traced and frozen; `torch-export`: a program of torch.export.
 
-Triton's native pytorch backend serves TorchScript. A compiled package is faster, but bound to the
-version of torch and the processor it was made with. A model.py next to it serves it under Triton's
-python backend, because the native backend does not batch such packages.
+Triton's native pytorch backend serves TorchScript, which PyTorch has deprecated. A program of torch.export is its
+successor: a model.py next to it serves it under Triton's python backend.
 """
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
-import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +26,18 @@ from tritonkit.text import first_line
 if TYPE_CHECKING:
     from tritonkit.repository.optimize.job import Job
 
-__all__ = ["TENSORS", "make_compiled", "make_torchscript"]
+__all__ = [
+    "PROGRAM",
+    "TENSORS",
+    "check_dtypes",
+    "copy_server",
+    "exported_program",
+    "make_program",
+    "make_torchscript",
+    "write_tensors",
+]
+
+PROGRAM = "program.pt2"
 
 TENSORS = "tensors.json"
 """File with the names of the inputs and outputs in the order of forward, which neither model file has."""
@@ -38,7 +46,7 @@ TENSORS = "tensors.json"
 def make_torchscript(job: Job, folder: Path) -> tuple[str, ...]:
     """Write model.pt: the network traced at a batch of 3 and frozen, for any batch size."""
     torch, spec = need("torch", "build"), job.spec
-    _check_dtypes(job)
+    check_dtypes(job)
     module = _positional(torch, job.module())
     try:
         # TorchScript is deprecated, and still what Triton's pytorch backend loads; tracing warns about every
@@ -61,47 +69,35 @@ def make_torchscript(job: Job, folder: Path) -> tuple[str, ...]:
         torch.jit.save(frozen, content)
     # Written by Python, which raises OSError on a full disk: torch's own writer ends the process there.
     (folder / "model.pt").write_bytes(content.getbuffer())
-    _write_tensors(spec, folder)
+    write_tensors(spec, folder)
     return (f"traced by PyTorch {torch.__version__}, with the batch size free",)
 
 
-def make_compiled(job: Job, folder: Path) -> tuple[str, ...]:
-    """Write model.pt2, and the Python that serves it."""
-    torch, spec = need("torch", "build"), job.spec
-    _check_dtypes(job)
-    _check_compiler(spec)
-    module, example = _positional(torch, job.module()), to_tensors(job.spec, job.example)
+def make_program(job: Job, folder: Path) -> tuple[str, ...]:
+    """Write program.pt2, and the Python that serves it on a CPU or a GPU."""
+    torch = need("torch", "build")
+    check_dtypes(job)
+    program, content = exported_program(torch, job), io.BytesIO()
+    program.example_inputs = None  # else they are written too
+    with quiet():
+        torch.export.save(program, content)
+    (folder / PROGRAM).write_bytes(content.getbuffer())  # written by Python, as above
+    write_tensors(job.spec, folder)
+    copy_server("torch_export", folder)
+    return (f"exported by PyTorch {torch.__version__}, with the batch size free",)
+
+
+def exported_program(torch: Any, job: Job) -> Any:
+    """The network as torch.export's ExportedProgram, with the batch and the spec's free axes free."""
+    spec = job.spec
+    module, example = _positional(torch, job.module()), to_tensors(spec, job.example)
     shapes = (dynamic_shapes(torch, spec, job.batched),)  # of *inputs, one argument
     job.say("exporting")
     try:
         with quiet(), torch.no_grad():
-            program = torch.export.export(module, example, dynamic_shapes=shapes)
+            return torch.export.export(module, example, dynamic_shapes=shapes)
     except Exception as error:
         raise explain(spec, error) from error
-    job.say("compiling")
-    package, content = folder / "model.pt2", io.BytesIO()
-    with quiet(), torch.no_grad(), _compiler_blamed(spec):
-        need("torch._inductor", "build").aoti_compile_and_package(
-            program, package_path=content, inductor_configs=_CONFIG
-        )
-    package.write_bytes(content.getbuffer())  # written by Python, as above
-    _write_tensors(spec, folder)
-    _copy_server(folder)
-    described = need("torch._inductor", "build").aoti_load_package(str(package)).get_metadata()
-    return (
-        f"compiled by PyTorch {torch.__version__} for {described.get('AOTI_CPU_ISA', 'this processor')}:"
-        " it runs under that version, on such processors",
-    )
-
-
-_CONFIG = {
-    # Weights are constants: normalization folds into them, and they are packed once.
-    "freezing": True,
-    # The server sets the threads, not the machine that compiled.
-    "cpp.dynamic_threads": True,
-    # Names for the profiler; without one running they cost nothing that could be measured.
-    "cpp.enable_kernel_profile": True,
-}
 
 
 def _positional(torch: Any, module: Any) -> Any:
@@ -119,7 +115,8 @@ def _positional(torch: Any, module: Any) -> Any:
     return Positional().eval()
 
 
-def _check_dtypes(job: Job) -> None:
+def check_dtypes(job: Job) -> None:
+    """BuildError for a tensor whose type PyTorch's backends do not have."""
     carried = sorted(row.name for row in DATATYPES.values() if row.torch is not None)
     for tensor in (*job.signature.inputs, *job.signature.outputs):
         if DATATYPES[tensor.dtype].torch is None:
@@ -152,44 +149,17 @@ def _check_names(spec: Spec, names: list[str], arguments: Sequence[str], side: s
         )
 
 
-def _check_compiler(spec: Spec) -> None:
-    compiler = os.environ.get("CXX", "g++")
-    if shutil.which(compiler) is None:
-        raise BuildError(
-            f"{spec.file} variant torch-compile",
-            found=f"there is no C++ compiler {compiler!r}, which AOTInductor compiles with",
-            todo="apt-get install g++ (Debian and Ubuntu), or name one with CXX",
-        )
-
-
-@contextlib.contextmanager
-def _compiler_blamed(spec: Spec) -> Iterator[None]:
-    """Raise BuildError with the C++ compiler's message, which torch reports below its command line."""
-    try:
-        yield
-    except RuntimeError as error:
-        lines = [line for line in str(error).splitlines() if " error: " in line]
-        if not lines:
-            raise
-        raise BuildError(
-            f"{spec.file} variant torch-compile",
-            found=f"the C++ compiler failed: {lines[0]}",
-            wanted="a C++20 compiler, and disk space for its files",
-            todo="free space, set TMPDIR to a larger disk, or name another compiler with CXX",
-            details="\n".join(lines[1:5]),
-        ) from error
-
-
-def _write_tensors(spec: Spec, folder: Path) -> None:
+def write_tensors(spec: Spec, folder: Path) -> None:
+    """Write the names of inputs and outputs, which no file of PyTorch has."""
     network = spec.model.network
     names = {"inputs": list(network.inputs), "outputs": list(network.outputs)}
     (folder / TENSORS).write_text(json.dumps(names) + "\n")
 
 
-def _copy_server(folder: Path) -> None:
-    """Copy model.py for Triton's python backend with the modules it imports; a published model needs nothing else."""
+def copy_server(name: str, folder: Path) -> None:
+    """Copy a model.py of `python_backends` with the modules it imports; a published model needs nothing else."""
     python = shipped("python_backends")
     backends = python / "backends"
     modules = (*backends.glob("backend_*.py"), *backends.glob("pytorch/pytorch_*.py"))
-    for file in (python / "torch_compile" / "model.py", *modules):
+    for file in (python / name / "model.py", *modules):
         shutil.copyfile(file, folder / file.name)

@@ -1,0 +1,169 @@
+"""`torch-compile` and `torch-compile-cuda`: compiled ahead of time by AOTInductor, for a CPU or a GPU.
+
+A package is bound to the version of torch and to the processor or the kind of GPU that it was made with. A model.py
+next to it serves it under Triton's python backend, because the native pytorch backend does not batch such packages.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tritonkit.errors import BuildError
+from tritonkit.extras import need
+from tritonkit.repository.export.quiet import quiet
+from tritonkit.repository.modelspec import Spec
+from tritonkit.repository.optimize.variants.torch_export import (
+    check_dtypes,
+    copy_server,
+    exported_program,
+    write_tensors,
+)
+
+if TYPE_CHECKING:
+    from tritonkit.repository.optimize.job import Job
+
+__all__ = ["PACKAGE", "make_compiled", "make_compiled_cuda", "package_notes"]
+
+PACKAGE = "model.pt2"
+_CPU = {
+    # Weights are constants: normalization folds into them, and they are packed once.
+    "freezing": True,
+    # The server sets the threads, not the machine that compiled.
+    "cpp.dynamic_threads": True,
+    # Names for the profiler; without one running they cost nothing that could be measured.
+    "cpp.enable_kernel_profile": True,
+}
+_CUDA = {"freezing": True}
+_WHEELS = "nvidia.cu13"
+"""The Python package into which CUDA's wheels put headers and libraries."""
+
+
+def make_compiled(job: Job, folder: Path) -> tuple[str, ...]:
+    """Write model.pt2 for this machine's processor, and the Python that serves it."""
+    torch, spec = need("torch", "build"), job.spec
+    check_dtypes(job)
+    _check_compiler(spec, "torch-compile")
+    notes = _write_package(torch, job, folder, exported_program(torch, job), _CPU)
+    return (
+        f"compiled by PyTorch {torch.__version__} for {notes.get('AOTI_CPU_ISA', 'this processor')}:"
+        " it runs under that version, on such processors",
+    )
+
+
+def make_compiled_cuda(job: Job, folder: Path) -> tuple[str, ...]:
+    """Write model.pt2 for this machine's GPU, and the Python that serves it; BuildError without a GPU."""
+    torch, spec = need("torch", "build"), job.spec
+    check_dtypes(job)
+    _check_gpu(torch, spec)
+    _check_compiler(spec, "torch-compile-cuda")
+    _find_headers(torch, spec)
+    program = exported_program(torch, job)
+    move = need("torch.export.passes", "build").move_to_device_pass
+    notes = _write_package(torch, job, folder, move(program, "cuda"), _CUDA)
+    capability = notes.get("AOTI_COMPUTE_CAPABILITY", "")
+    return (
+        f"compiled by PyTorch {torch.__version__} for {torch.cuda.get_device_name()}, compute capability"
+        f" {int(capability) / 10 if capability.isdecimal() else capability}: it runs under that version, on GPUs of"
+        " that generation",
+    )
+
+
+def package_notes(torch: Any, package: Path) -> dict[str, str]:
+    """The notes about its machine that PyTorch puts into a package.
+
+    torch._inductor.aoti_load_package reads them too, after tens of seconds: to warn of another processor it compiles a
+    C++ program.
+    """
+    notes: dict[str, str] = torch._C._aoti.AOTIModelPackageLoader.load_metadata_from_package(str(package), "model")
+    return notes
+
+
+def _write_package(torch: Any, job: Job, folder: Path, program: Any, settings: dict[str, bool]) -> dict[str, str]:
+    """Compile a program, and write the package next to the Python that serves it; return the package's notes."""
+    job.say("compiling")
+    content = io.BytesIO()
+    with (
+        quiet(),
+        torch.no_grad(),
+        _compiler_blamed(f"{job.spec.file} variant torch-compile{'' if settings is _CPU else '-cuda'}"),
+    ):
+        need("torch._inductor", "build").aoti_compile_and_package(
+            program, package_path=content, inductor_configs=settings
+        )
+    # Written by Python, which raises OSError on a full disk: torch's own writer ends the process there.
+    (folder / PACKAGE).write_bytes(content.getbuffer())
+    write_tensors(job.spec, folder)
+    copy_server("torch_compile", folder)
+    return package_notes(torch, folder / PACKAGE)
+
+
+def _check_gpu(torch: Any, spec: Spec) -> None:
+    """Kernels are compiled, and tried at several sizes, on the GPU itself."""
+    if torch.cuda.is_available():
+        return
+    cuda = torch.version.cuda
+    raise BuildError(
+        f"{spec.file} variant torch-compile-cuda",
+        found=f"PyTorch {torch.__version__} {f'(CUDA {cuda}) finds no GPU' if cuda else 'has no CUDA'}",
+        wanted="a GPU like the server's, for which AOTInductor compiles, and a PyTorch with CUDA",
+        todo="build on such a machine; or choose torch-export, which any GPU runs",
+    )
+
+
+def _check_compiler(spec: Spec, variant: str) -> None:
+    compiler = os.environ.get("CXX", "g++")
+    if shutil.which(compiler) is None:
+        raise BuildError(
+            f"{spec.file} variant {variant}",
+            found=f"there is no C++ compiler {compiler!r}, which AOTInductor compiles with",
+            todo="apt-get install g++ (Debian and Ubuntu), or name one with CXX",
+        )
+
+
+def _find_headers(torch: Any, spec: Spec) -> None:
+    """Let PyTorch take CUDA's headers from its wheels where no toolkit is installed; nvcc is not needed."""
+    extension = need("torch.utils.cpp_extension", "build")
+    if extension.CUDA_HOME is None:
+        extension.CUDA_HOME = _wheels_folder()
+    if extension.CUDA_HOME is None:
+        raise BuildError(
+            f"{spec.file} variant torch-compile-cuda",
+            found="there are no headers of CUDA, which AOTInductor compiles with",
+            wanted=f"those of CUDA {torch.version.cuda}",
+            todo="install the package nvidia-cuda-runtime, or name a toolkit's folder with CUDA_HOME",
+        )
+
+
+def _wheels_folder() -> str | None:
+    """The folder with the include/ of CUDA's wheels; None without it."""
+    try:
+        package = importlib.util.find_spec(_WHEELS)
+    except ModuleNotFoundError:  # not even the package around it
+        return None
+    folders = list(package.submodule_search_locations or ()) if package else []
+    return next((folder for folder in folders if Path(folder, "include", "cuda_runtime_api.h").is_file()), None)
+
+
+@contextlib.contextmanager
+def _compiler_blamed(where: str) -> Iterator[None]:
+    """Raise BuildError with the C++ compiler's message, which torch reports below its command line."""
+    try:
+        yield
+    except RuntimeError as error:
+        lines = [line for line in str(error).splitlines() if " error: " in line]
+        if not lines:
+            raise
+        raise BuildError(
+            where,
+            found=f"the C++ compiler failed: {lines[0]}",
+            wanted="a C++20 compiler, and disk space for its files",
+            todo="free space, set TMPDIR to a larger disk, or name another compiler with CXX",
+            details="\n".join(lines[1:5]),
+        ) from error

@@ -1,0 +1,140 @@
+"""Packages of AOTInductor: what is refused, and what is compiled for a GPU. `tests/variants` compiles one for the CPU.
+
+`tests/gpu/test_pytorch_stubs.py` compiles one on a GPU.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch._inductor
+from torch.export import passes
+from torch.utils import cpp_extension
+
+from tests.conftest import WriteModel
+from tests.repository.optimize.variants.test_torch_export import refused, spec_of
+from tritonkit.repository.export import BuildCache
+from tritonkit.repository.optimize import evaluate
+from tritonkit.repository.optimize.make import job_of
+from tritonkit.repository.optimize.results import wanted_variants
+from tritonkit.repository.optimize.variants import FORMS, torch_compile
+
+NOTES = {"AOTI_DEVICE_KEY": "cuda", "AOTI_COMPUTE_CAPABILITY": "90"}
+
+
+def test_without_a_compiler_the_package_is_refused(
+    write_model: WriteModel, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch-compile needs g++ or what CXX names, and says how to get it."""
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    problem = refused(spec_of(write_model), root, "torch-compile")
+    assert "'no-such-compiler'" in problem.found
+    assert "apt-get install g++" in problem.todo
+
+
+def test_what_the_compiler_says_is_told(write_model: WriteModel, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch's message begins with pages of the command line; the reason is below."""
+
+    def fail(*_: object, **__: object) -> None:
+        message = "a.h:1: fatal error: when writing output to a.i: No space left on device"
+        raise RuntimeError(f"CppCompileError: C++ compile error\n\nCommand:\ng++ a.h\n\nOutput:\n{message}")
+
+    monkeypatch.setenv("CXX", sys.executable)
+    monkeypatch.setattr(torch._inductor, "aoti_compile_and_package", fail)
+    problem = refused(spec_of(write_model), root, "torch-compile")
+    assert problem.found.startswith("the C++ compiler failed: a.h:1: fatal error: ")
+    assert problem.found.endswith("No space left on device")
+    assert "TMPDIR" in problem.todo
+
+
+def test_without_a_gpu_a_package_for_one_is_refused(
+    write_model: WriteModel, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other variants of the build are made; the message names the form that needs no GPU to build."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    results = evaluate(spec_of(write_model), ["torch-compile-cuda", "onnx-fp32"], BuildCache(root / "cache"))
+    assert [result.problem is None for result in results] == [False, True]
+    problem = results[0].problem
+    assert problem is not None
+    assert problem.where.endswith("variant torch-compile-cuda")
+    assert problem.found.startswith(f"PyTorch {torch.__version__}")
+    assert problem.todo == "build on such a machine; or choose torch-export, which any GPU runs"
+
+
+def test_a_package_for_a_gpu_is_of_target_gpu_alone(write_model: WriteModel) -> None:
+    """`all` leaves it out of other targets."""
+    spec = spec_of(write_model)
+    with_it = [
+        t for t in ("cpu", "gpu", "nvidia") if "torch-compile-cuda" in map(str, wanted_variants(spec, ["all"], t))
+    ]
+    assert with_it == ["gpu"]
+
+
+@pytest.fixture
+def card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
+    """A GPU as far as the build asks for one; a list of what was compiled for it."""
+    compiled: list[Any] = []
+
+    def pack(program: Any, *, package_path: io.BytesIO, inductor_configs: Any) -> None:
+        compiled.extend((program, inductor_configs))
+        with zipfile.ZipFile(package_path, "w") as archive:
+            archive.writestr("model/archive_format", "pt2")
+            archive.writestr("model/data/aotinductor/model/m.wrapper_metadata.json", json.dumps(NOTES))
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H100 80GB HBM3")
+    monkeypatch.setattr(torch._inductor, "aoti_compile_and_package", pack)
+    monkeypatch.setattr(cpp_extension, "CUDA_HOME", str(tmp_path))
+    monkeypatch.setenv("CXX", sys.executable)
+    return compiled
+
+
+def test_the_program_is_compiled_on_the_gpu(
+    write_model: WriteModel, root: Path, card: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its tensors are moved there first, and the note has the card. `meta` stands for the GPU that is not here."""
+    move = passes.move_to_device_pass
+    places: list[str] = []
+
+    def record(program: Any, place: str) -> Any:
+        places.append(place)
+        return move(program, "meta")
+
+    monkeypatch.setattr(passes, "move_to_device_pass", record)
+    folder = root / "folder"
+    folder.mkdir()
+    (note,) = FORMS["torch-compile-cuda"].make(job_of(spec_of(write_model), BuildCache(root / "cache")), folder)
+    assert places == ["cuda"]
+    program, settings = card
+    assert {tensor.device.type for tensor in program.state_dict.values()} == {"meta"}
+    assert settings == {"freezing": True}
+    assert {"model.pt2", "model.py", "tensors.json"} <= {file.name for file in folder.iterdir()}
+    assert note == (
+        f"compiled by PyTorch {torch.__version__} for NVIDIA H100 80GB HBM3, compute capability 9.0: it runs under that"
+        " version, on GPUs of that generation"
+    )
+
+
+def test_headers_come_from_the_wheels(
+    write_model: WriteModel, root: Path, card: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there is no toolkit; without them the message names the package that has them."""
+    monkeypatch.setattr(cpp_extension, "CUDA_HOME", None)
+    monkeypatch.setattr(torch_compile, "_WHEELS", "nvidia_none.cu13")
+    problem = refused(spec_of(write_model), root, "torch-compile-cuda")
+    assert problem.found == "there are no headers of CUDA, which AOTInductor compiles with"
+    assert "nvidia-cuda-runtime" in problem.todo
+    headers = tmp_path / "wheels" / "nvidia_some" / "cu13" / "include"
+    headers.mkdir(parents=True)
+    (headers / "cuda_runtime_api.h").touch()
+    monkeypatch.syspath_prepend(tmp_path / "wheels")
+    monkeypatch.setattr(torch_compile, "_WHEELS", "nvidia_some.cu13")
+    torch_compile._find_headers(torch, spec_of(write_model))
+    assert str(headers.parent) == cpp_extension.CUDA_HOME
