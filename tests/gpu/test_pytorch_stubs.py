@@ -16,8 +16,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.export.passes
 
 import tests.python_backends.conftest  # noqa: F401  # puts the modules of Triton's Python on the path
+from tests.conftest import WriteModel
+from tritonkit.repository.export import BuildCache
+from tritonkit.repository.optimize import evaluate
+from tritonkit.repository.optimize.runtimes import RUNTIMES
 
 pytestmark = [
     pytest.mark.gpu,
@@ -26,6 +31,32 @@ pytestmark = [
 GPU = {"model_instance_kind": "GPU", "model_instance_device_id": "0"}
 CONFIG = {"name": "net", "max_batch_size": 8, "optimization": {"cuda": {"graphs": True}}}
 PRECISIONS = pytest.mark.parametrize("half", [False, True], ids=["fp32", "fp16"])
+COMPILER = pytest.mark.needs("c++")
+HAS_TIME = pytest.mark.skipif(
+    "TRITONKIT_GPU_REPOSITORY" in os.environ, reason="make gpu has no minute to compile; the lane does"
+)
+SPEC = """
+name: net
+network:
+  torch: network:build
+  inputs: {x: {dtype: FP32, shape: [3, 32, 32]}}
+  outputs: {y: {dtype: FP32, shape: [16]}}
+serving: {max_batch_size: 8}
+"""
+NETWORK = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.convolution = torch.nn.Conv2d(3, 16, 3, padding=1)
+
+    def forward(self, x):
+        return torch.relu(self.convolution(x)).mean((2, 3))
+
+def build():
+    return Net()
+"""
 LOST = """
 import torch
 from backend_batch import RequestError
@@ -113,8 +144,37 @@ def test_torchscript_is_captured() -> None:
     check_answers(made, net.to("cuda:0"))
 
 
-@pytest.mark.needs("c++")
-@pytest.mark.skipif("TRITONKIT_GPU_REPOSITORY" in os.environ, reason="make gpu has no minute to compile; the lane does")
+def test_an_exported_program_is_captured() -> None:
+    """A program of torch.export, as the variant torch-export has it, moved to the GPU when it is loaded."""
+    net, content = Net().eval(), io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # exporting uses what PyTorch has deprecated itself
+        batch = ({0: torch.export.Dim("batch")},)
+        torch.export.save(torch.export.export(net, (torch.from_numpy(images(3)),), dynamic_shapes=batch), content)
+    content.seek(0)
+    program = torch.export.passes.move_to_device_pass(torch.export.load(content), "cuda:0")
+    made, log = engine(program.module())
+    assert "CUDA graphs on cuda:0" in log[0]
+    check_answers(made, net.to("cuda:0"))
+
+
+@COMPILER
+@HAS_TIME
+def test_a_build_compiles_for_the_gpu(write_model: WriteModel, root: Path) -> None:
+    """The variant torch-compile-cuda passes the gate on the GPU, with its kernels in the profile."""
+    (result,) = evaluate(write_model(SPEC, network__py=NETWORK), ["torch-compile-cuda"], BuildCache(root / "cache"))
+    assert result.problem is None
+    assert result.passed
+    assert result.artifact is not None
+    assert f"for {torch.cuda.get_device_name()}" in result.artifact.notes[0]
+    runner = RUNTIMES["torch"](result.artifact.folder, 1, "here")
+    batch = {"x": images(5)}
+    assert runner.run(batch)["y"].shape == (5, 16)
+    assert runner.profile(batch, 3)
+
+
+@COMPILER
+@HAS_TIME
 def test_a_compiled_package_is_captured(tmp_path: Path) -> None:
     """AOTInductor's, loaded without its locks."""
     import torch._inductor

@@ -107,7 +107,7 @@ def install(
     Args:
         say: a function that receives a line about each step.
         python: the interpreter to make it with; by default one is looked for on this machine.
-        torch: whether to install PyTorch too, for models served as torchscript or torch-compile.
+        torch: whether to install PyTorch too, for models served as torchscript, torch-export or a compiled package.
         hashes: whether to refuse files whose hash is not PyPI's.
         gpu: whether it is for an NVIDIA GPU; None keeps what the environment before was for, at first CPUs.
 
