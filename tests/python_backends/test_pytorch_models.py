@@ -240,7 +240,7 @@ def test_fp32_is_computed_as_the_configuration_says(
     text: str,
     allowed: tuple[bool, bool],
 ) -> None:
-    """By default as FP32 in a model of a build, and as PyTorch has it in Triton's own backend."""
+    """A model of a build computes FP32 as FP32 by default, and Triton's own backend as PyTorch has it."""
     parameters = {"tritonkit.tf32": {"string_value": text}}
     opened(script if backend == SCRIPT else exported, backend, GPU, parameters=parameters)
     assert tf32() == allowed

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from tritonkit.datatypes import DataType
 from tritonkit.releases import EMBEDDED, Release

@@ -30,7 +30,10 @@ def install(
     cpu: Annotated[bool, typer.Option("--cpu", help="Make it for CPUs; by default as it was, CPUs at first.")] = False,
     torch: Annotated[
         bool,
-        typer.Option("--torch", help="Install PyTorch too (1 GB; with --gpu 1.6), for torchscript, torch-export and compiled packages."),
+        typer.Option(
+            "--torch",
+            help="Install PyTorch too (1 GB; with --gpu 1.6), for torchscript, torch-export and compiled packages.",
+        ),
     ] = False,
     hashes: Annotated[
         bool,

@@ -125,7 +125,7 @@ def test_the_program_is_compiled_on_the_gpu(
 def test_headers_come_from_the_wheels(
     write_model: WriteModel, root: Path, card: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where there is no toolkit; without them the message names the package that has them."""
+    """CUDA's wheels stand in for a toolkit; without them the message names the package that has them."""
     monkeypatch.setattr(cpp_extension, "CUDA_HOME", None)
     monkeypatch.setattr(torch_compile, "_WHEELS", "nvidia_none.cu13")
     problem = refused(spec_of(write_model), root, "torch-compile-cuda")
