@@ -61,6 +61,8 @@ class FakeCuda:
         memory_bytes: memory of each.
         provider: "none" for an ONNX Runtime without the CUDA provider; "missing" if the provider lacks a library.
         lacks: an operator that the CUDA provider does not have.
+        waits: an operator that cannot be captured, because it waits for its stream.
+        on_host: a tensor that the CPU reads or writes.
     """
 
     runtime: Path
@@ -71,6 +73,8 @@ class FakeCuda:
     memory_bytes: int = 1 << 30
     provider: str = ""
     lacks: str = ""
+    waits: str = ""
+    on_host: str = ""
 
     @property
     def variables(self) -> dict[str, str]:
@@ -83,6 +87,8 @@ class FakeCuda:
             "FAKE_CUDA_BYTES": str(self.memory_bytes),
             "FAKE_CUDA_PROVIDER": self.provider,
             "FAKE_CUDA_LACKS": self.lacks,
+            "FAKE_CUDA_WAITS": self.waits,
+            "FAKE_CUDA_ON_HOST": self.on_host,
         }
 
     def counters(self) -> Mapping[str, int]:

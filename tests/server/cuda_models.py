@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from tests.server.onnx_models import BATCH, onnx_model, tensors
+from tests.server.onnx_models import BATCH, onnx_model, tensors, write_model
 
 ROWS, COLUMNS = 16, 8
+WINDOW = 4
 ON_CPU = "instance_group { kind: KIND_CPU count: 1 }\n"
 ON_GPU = "instance_group { kind: KIND_GPU count: 1 }\n"
+ON_GPU_AFTER = 'parameters { key: "tritonkit.output_memory" value { string_value: "gpu" } }\n'
+"""Answers stay on the GPU."""
 ACCELERATOR = 'execution_accelerators {{ gpu_execution_accelerator {{ name: "{name}" {parameters} }} }}'
 
 
@@ -101,6 +104,75 @@ def _rows(folder: Path, nodes: Sequence[NodeProto], more: str, *sums: tuple[str,
 def double(folder: Path, more: str) -> None:
     """y = x + x, of ROWS numbers."""
     _rows(folder, [helper.make_node("Add", ["x", "x"], ["y"])], more)
+
+
+def window(folder: Path, more: str) -> None:
+    """y = the four numbers of x, of ROWS, that begin at `starts`: the CPU reads both ends of a Slice."""
+    onnx_model(
+        folder,
+        [
+            helper.make_node("Constant", [], ["length"], value_ints=[WINDOW]),
+            helper.make_node("Add", ["starts", "length"], ["ends"]),
+            helper.make_node("Slice", ["x", "starts", "ends"], ["y"], name="window"),
+        ],
+        [("x", TensorProto.FLOAT, [ROWS]), ("starts", TensorProto.INT64, [1])],
+        [("y", TensorProto.FLOAT, [WINDOW])],
+        tensors("input", x=f"FP32 [{ROWS}]", starts="INT64 [1]") + tensors("output", y=f"FP32 [{WINDOW}]") + more,
+    )
+
+
+def unbatched(folder: Path, more: str) -> None:
+    """y = x + x, of ROWS numbers, without a batch axis."""
+    onnx_model(
+        folder,
+        [helper.make_node("Add", ["x", "x"], ["y"])],
+        [("x", TensorProto.FLOAT, [ROWS])],
+        [("y", TensorProto.FLOAT, [ROWS])],
+        tensors("input", x=f"FP32 [{ROWS}]") + tensors("output", y=f"FP32 [{ROWS}]") + more,
+    )
+
+
+def with_default(folder: Path, more: str) -> None:
+    """y = x + bias, of ROWS numbers; the file has a bias of 1 for requests without one."""
+    onnx_model(
+        folder,
+        [helper.make_node("Add", ["x", "bias"], ["y"])],
+        [("x", TensorProto.FLOAT, [ROWS]), ("bias", TensorProto.FLOAT, [1])],
+        [("y", TensorProto.FLOAT, [ROWS])],
+        tensors("input", x=f"FP32 [{ROWS}]")
+        + 'input { name: "bias" data_type: TYPE_FP32 dims: [1] optional: true }\n'
+        + tensors("output", y=f"FP32 [{ROWS}]")
+        + more,
+        initializers={"bias": np.ones(1, np.float32)},
+    )
+
+
+def caller(folder: Path, called: str) -> None:
+    """A Python model that answers with the called model's answer, read as an array; `x` and `y` have ROWS numbers."""
+    text = f"""
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [self.answer(request) for request in requests]
+
+    def answer(self, request):
+        x = pb_utils.get_input_tensor_by_name(request, "x")
+        call = pb_utils.InferenceRequest(model_name="{called}", inputs=[x], requested_output_names=["y"])
+        reply = call.exec()
+        if reply.has_error():
+            raise pb_utils.TritonModelException(reply.error().message())
+        y = pb_utils.get_output_tensor_by_name(reply, "y").as_numpy()
+        return pb_utils.InferenceResponse([pb_utils.Tensor("y", y)])
+"""
+    config = (
+        f'backend: "python"\nmax_batch_size: {BATCH}\n'
+        + tensors("input", x=f"FP32 [{ROWS}]")
+        + tensors("output", y=f"FP32 [{ROWS}]")
+        + ON_CPU
+    )
+    (write_model(folder, config) / "model.py").write_text(text)
 
 
 def branch(folder: Path, more: str) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from tests.server.raw import SOURCES
 
@@ -56,6 +58,7 @@ def onnx_model(
     outputs: list[tuple[str, int, list[Any]]],
     config: str,
     backend: str = "onnxruntime",
+    initializers: Mapping[str, np.ndarray] | None = None,
 ) -> None:
     """A published network for the onnxruntime backend, or another that reads ONNX files."""
     graph = helper.make_graph(
@@ -63,6 +66,7 @@ def onnx_model(
         "g",
         [helper.make_tensor_value_info(*value) for value in inputs],
         [helper.make_tensor_value_info(*value) for value in outputs],
+        [numpy_helper.from_array(value, name) for name, value in (initializers or {}).items()],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.checker.check_model(model)

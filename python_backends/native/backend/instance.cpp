@@ -35,6 +35,17 @@ constexpr size_t kInPlaceAlignment = 16;
 // In positions: to start a run takes a GPU as long as to compute thousands of them.
 constexpr int64_t kRunCostOnGpu = 4096;
 
+// Answers lie in the host's memory, where every caller can read them: Python models that call this one read them as
+// arrays. The next model of an ensemble may want them on the GPU.
+bool stays_on_gpu(const Config& config, const Placement& placement) {
+  constexpr const char* kKey = "tritonkit.output_memory";
+  const std::string& found = config.parameter(kKey);
+  if (!found.empty() && found != "cpu" && found != "gpu") {
+    throw Error(text("parameter ", kKey, ": found '", found, "', wanted cpu or gpu"));
+  }
+  return placement.gpu && found == "gpu";
+}
+
 // Why it failed.
 template <typename Work>
 std::optional<Error> failure_of(Work work) noexcept {
@@ -55,6 +66,7 @@ Instance::Instance(TRITONBACKEND_ModelInstance* triton, const Config& config, st
     : triton_(triton),
       config_(config),
       placement_(placement),
+      outputs_on_gpu_(stays_on_gpu(config, placement)),
       engine_(std::move(engine)),
       splitter_(placement.gpu ? kRunCostOnGpu : Splitter::kRunCost) {
   size_t outputs = engine_->outputs.size();
@@ -64,6 +76,7 @@ Instance::Instance(TRITONBACKEND_ModelInstance* triton, const Config& config, st
   placed_.resize(outputs);
   joined_.resize(engine_->inputs.size());
   joined_on_gpu_.resize(engine_->inputs.size());
+  kept_on_gpu_.resize(outputs);
   joined_strings_.resize(engine_->inputs.size());
   for (const ConfiguredTensor& output : config.outputs) {
     size_t place = place_of(engine_->outputs, output.spec.name);
@@ -344,11 +357,7 @@ void Instance::run(const Group& group) {
   int64_t batch = 0;
   for (const Item* item : group) batch += item->batch;
   check_outputs(config_.batched() ? engine_->rows_for(batch) : batch, batch);
-  int64_t row = 0;
-  for (Item* item : group) {
-    item->error = failure_of([&] { respond(*item, row); });
-    row += item->batch;
-  }
+  respond_all(group);
 }
 
 void Instance::prepare_inputs(const Group& group) {
@@ -449,6 +458,8 @@ std::byte* Instance::copy_part(Item::Part& part, size_t spec, std::byte* to) {
 }
 
 void Instance::prepare_outputs(const Group& group) {
+  int64_t batch = 0;
+  for (const Item* item : group) batch += item->batch;
   size_t used = 0;
   for (size_t spec = 0; spec < engine_->outputs.size(); ++spec) {
     bool wanted = !state_names_[spec].empty() ||
@@ -463,6 +474,7 @@ void Instance::prepare_outputs(const Group& group) {
     view.strings.clear();
     placed_[spec] = {};
     if (group.size() == 1 && group[0]->wanted[spec]) place_early(*group[0], view);
+    if (outputs_on_gpu_) keep_on_gpu(view, config_.batched() ? engine_->rows_for(batch) : batch);
   }
   output_views_.resize(used);
 }
@@ -475,13 +487,27 @@ void Instance::place_early(Item& item, OutputView& view) {
   if (!shape_is_known(spec, item.batch, &view.shape)) return;
   size_t bytes = bytes_of(engine_->outputs[spec].type, view.shape);
   if (bytes == 0) return;  // has no place
-  const auto memory = engine_->takes_gpu ? TRITONSERVER_MEMORY_GPU : TRITONSERVER_MEMORY_CPU;
+  const auto memory = outputs_on_gpu_ ? TRITONSERVER_MEMORY_GPU : TRITONSERVER_MEMORY_CPU;
   placed_[spec] = place_in_response(item, engine_->outputs[spec], view.shape, bytes, memory);
   if (!is_aligned(placed_[spec].data, kInPlaceAlignment)) return;
   if (placed_[spec].on_gpu && !(engine_->takes_gpu && placed_[spec].is_near)) return;
   view.in_place = true;
   view.on_gpu = placed_[spec].on_gpu;
   view.data = placed_[spec].data;
+}
+
+// Of an output without a place of its own, such as that of a batch: the run leaves it there for respond().
+void Instance::keep_on_gpu(OutputView& view, int64_t rows) {
+  const size_t spec = view.spec;
+  if (placed_[spec].data != nullptr || !padding_.empty() || !state_names_[spec].empty() || !shape_confirmed_[spec]) {
+    return;
+  }
+  if (!shape_is_known(spec, rows, &view.shape)) return;
+  const size_t bytes = bytes_of(engine_->outputs[spec].type, view.shape);
+  if (bytes == 0) return;
+  view.data = kept_on_gpu_[spec].resize(bytes, placement_.device);
+  view.in_place = true;
+  view.on_gpu = true;
 }
 
 bool Instance::shape_is_known(size_t spec, int64_t rows, Shape* shape) const {
@@ -534,7 +560,12 @@ Instance::Place Instance::place_in_response(Item& item, const TensorSpec& spec, 
   return {static_cast<std::byte*>(place), on_gpu, on_gpu && device == placement_.device};
 }
 
+// Of rows that are on the GPU the copy is done when respond_all() returns.
 void Instance::put_rows(const OutputView& view, const Place& place) {
+  if (view.on_gpu) {
+    const std::byte* rows = view.data + rows_.first * element_size(engine_->outputs[view.spec].type);
+    return stream().copy(rows, rows_.bytes, place.data);
+  }
   if (!place.on_gpu) return copy_rows(view, place.data);
   if (rows_.bytes == 0) return;
   std::byte* rows = leaving_.resize(rows_.bytes);
@@ -543,14 +574,28 @@ void Instance::put_rows(const OutputView& view, const Place& place) {
   stream().wait();
 }
 
+void Instance::respond_all(const Group& group) {
+  int64_t row = 0;
+  for (Item* item : group) {
+    item->error = failure_of([&] { respond(*item, row); });
+    row += item->batch;
+  }
+  if (!outputs_on_gpu_) return;
+  const std::optional<Error> failed = failure_of([&] { stream().wait(); });
+  for (Item* item : group) {
+    if (!item->error) item->error = failed;
+  }
+}
+
 void Instance::respond(Item& item, int64_t first_row) {
   if (item.response == nullptr) check(TRITONBACKEND_ResponseNew(&item.response, item.request));
   for (const OutputView& view : output_views_) {
-    if (!item.wanted[view.spec] || view.in_place) continue;
-    find_rows(view, first_row, item);
     Place place = placed_[view.spec];
+    if (!item.wanted[view.spec] || (view.in_place && place.data != nullptr)) continue;
+    find_rows(view, first_row, item);
     if (place.data == nullptr) {
-      place = place_in_response(item, engine_->outputs[view.spec], rows_.shape, rows_.bytes, TRITONSERVER_MEMORY_CPU);
+      const auto memory = view.on_gpu ? TRITONSERVER_MEMORY_GPU : TRITONSERVER_MEMORY_CPU;
+      place = place_in_response(item, engine_->outputs[view.spec], rows_.shape, rows_.bytes, memory);
     }
     put_rows(view, place);
   }

@@ -82,9 +82,11 @@ class Instance {
   std::byte* copy_part(Item::Part& part, size_t spec, std::byte* to);
   void prepare_outputs(const Group& group);
   void place_early(Item& item, OutputView& view);
+  void keep_on_gpu(OutputView& view, int64_t rows);
   Place place_in_response(Item& item, const TensorSpec& spec, const Shape& shape, size_t bytes,
                           TRITONSERVER_MemoryType memory) const;
   void put_rows(const OutputView& view, const Place& place);
+  void respond_all(const Group& group);
   bool shape_is_known(size_t spec, int64_t rows, Shape* shape) const;
   void check_outputs(int64_t rows, int64_t batch);
   void respond(Item& item, int64_t first_row);
@@ -98,6 +100,7 @@ class Instance {
   TRITONBACKEND_ModelInstance* triton_;
   const Config& config_;
   Placement placement_;
+  const bool outputs_on_gpu_;  // whether its answers are to stay there
   std::unique_ptr<Engine> engine_;
   mutable std::unique_ptr<cuda::Stream> stream_;  // for copies, since the first tensor that lay on a GPU
   std::vector<Shape> scalar_shapes_;              // by output: of rank 0 in the network, as configured
@@ -116,6 +119,7 @@ class Instance {
   std::vector<OutputView> output_views_;
   std::vector<cuda::HostBuffer> joined_;           // by input
   std::vector<cuda::DeviceBuffer> joined_on_gpu_;  // likewise
+  std::vector<cuda::DeviceBuffer> kept_on_gpu_;    // by output: of a batch, before each answer has its rows
   Buffer leaving_;                                 // rows on their way to GPU memory
   std::vector<std::vector<std::string_view>> joined_strings_;
   Times times_{};

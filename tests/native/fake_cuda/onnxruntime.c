@@ -25,6 +25,8 @@ enum {
   kCreateEnvWithLogger = 4,
   kCreateSession = 7,
   kRun = 9,
+  kInputName = 36,
+  kOutputName = 37,
   kSetSessionSeverity = 22,
   kCreateTensorOver = 49,
   kCreateMemoryInfo = 68,
@@ -43,7 +45,9 @@ enum {
   kCreateCudaOptions = 205,
   kUpdateCudaOptions = 206,
   kReleaseCudaOptions = 208,
-  kEnd = 300,
+  kInputMemory = 380,
+  kOutputMemory = 381,
+  kEnd = 400,
 };
 enum { kFail = 1, kInvalidArgument = 2, kVerbose = 0, kMostParts = 32 };
 
@@ -99,6 +103,7 @@ struct record {
   void* weights;                   // kSession
   void* arena;                     // likewise, as large as the largest run
   size_t arena_bytes;              // likewise
+  bool waits;                      // likewise
   char id[32];                     // kRunOptions, kGraph
   pthread_t thread;                // kGraph
   void* binding;                   // likewise
@@ -247,8 +252,9 @@ static char* content_of(const char* path, size_t* bytes) {
   return content;
 }
 
-static bool lacks_operator(const char* content, size_t bytes) {
-  const char* name = getenv("FAKE_CUDA_LACKS");
+// Whether a network has the operator that the variable names.
+static bool has_operator(const char* content, size_t bytes, const char* variable) {
+  const char* name = getenv(variable);
   return name != NULL && *name != '\0' && memmem(content, bytes, name, strlen(name)) != NULL;
 }
 
@@ -284,11 +290,12 @@ static status allocate(const struct options* options, size_t bytes, void** place
   return cuda_allocate(place, bytes) == 0 ? NULL : no_memory(bytes);
 }
 
-static status open_on_cuda(const struct record* options, const char* path, void** weights) {
+static status open_on_cuda(const struct record* options, const char* path, void** weights, bool* waits) {
   size_t bytes = 0;
   char* content = content_of(path, &bytes);
   if (content == NULL) return NULL;  // the real library says so
-  const bool lacks = lacks_operator(content, bytes);
+  const bool lacks = has_operator(content, bytes, "FAKE_CUDA_LACKS");
+  *waits = has_operator(content, bytes, "FAKE_CUDA_WAITS");
   const bool is_free = !has_control_flow(content, bytes);
   free(content);
   if (!is_free && options->options.graphs) {
@@ -308,7 +315,8 @@ static status open_on_cuda(const struct record* options, const char* path, void*
 static status create_session(void* env, const char* path, void* options, void** made) {
   struct record* record = find(options, kOptions);
   void* weights = NULL;
-  status failed = record == NULL ? NULL : open_on_cuda(record, path, &weights);
+  bool waits = false;
+  status failed = record == NULL ? NULL : open_on_cuda(record, path, &weights, &waits);
   if (failed == NULL) failed = REAL(kCreateSession, void*, const char*, void*, void**)(env, path, options, made);
   if (record == NULL) return failed;
   if (failed != NULL) {
@@ -318,6 +326,7 @@ static status create_session(void* env, const char* path, void* options, void** 
   struct record* session = add(*made, kSession);
   session->options = record->options;
   session->weights = weights;
+  session->waits = waits;
   bump(&fake_counters()->sessions, 1);
   return NULL;
 }
@@ -408,6 +417,40 @@ static status create_tensor_over(const void* info, void* data, size_t bytes, con
       is_cuda ? host_memory() : info, place, bytes, shape, rank, type, made);
 }
 
+static bool is_on_host(const char* tensor) {
+  const char* name = getenv("FAKE_CUDA_ON_HOST");
+  return name != NULL && strcmp(name, tensor) == 0;
+}
+
+static const void* device_memory(void) {
+  static void* info;
+  if (info == NULL) REAL(kCreateMemoryInfo, const char*, int, int, int, void**)("Cuda", 0, 0, 0, &info);
+  return info;
+}
+
+// The tensors' names are those of the session's function at a place in the table.
+static status tell_memory(const void* session, int names, const void** places, size_t count) {
+  void* allocator = NULL;
+  enum { kFree = 76, kDefaultAllocator = 78 };
+  status failed = REAL(kDefaultAllocator, void**)(&allocator);
+  for (size_t at = 0; failed == NULL && at < count; ++at) {
+    char* name = NULL;
+    failed = REAL(names, const void*, size_t, void*, char**)(session, at, allocator, &name);
+    if (failed != NULL) break;
+    places[at] = is_on_host(name) ? host_memory() : device_memory();
+    failed = REAL(kFree, void*, void*)(allocator, name);
+  }
+  return failed;
+}
+
+static status tell_input_memory(const void* session, const void** places, size_t count) {
+  return tell_memory(session, kInputName, places, count);
+}
+
+static status tell_output_memory(const void* session, const void** places, size_t count) {
+  return tell_memory(session, kOutputName, places, count);
+}
+
 // --- graphs ---
 
 static status add_run_entry(void* options, const char* key, const char* value) {
@@ -438,6 +481,8 @@ static void release_binding(void* binding) {
 static status bind(int place, void* binding, const char* name, const void* value) {
   struct record* record = find(binding, kBinding);
   if (record->count == kMostParts) return fail(kFail, "the fake binds no more");
+  // ONNX Runtime reads it now and never again.
+  if (is_on_host(name)) bump(&fake_counters()->faults, 1);
   record->bound[record->count++] = (struct bound){name, value, place == kBindOutput};
   return REAL(place, void*, const char*, const void*)(binding, name, value);
 }
@@ -480,6 +525,10 @@ static status keep_graph(void* session, const char* id, const struct record* bou
 }
 
 static status capture(void* session, const char* id, const void* options, const struct record* bound) {
+  if (find(session, kSession)->waits) {
+    bump(&fake_counters()->broken_captures, 1);
+    return fail(kFail, "CUDA failure 900: operation not permitted when stream is capturing");
+  }
   ((void (*)(void))dlsym(RTLD_DEFAULT, "fake_cuda_begin_capture"))();
   status failed = run_bound(session, options, bound->of);
   const bool is_whole = ((bool (*)(void))dlsym(RTLD_DEFAULT, "fake_cuda_end_capture"))();
@@ -531,6 +580,8 @@ static void fill(void) {
   g_table[kCreateCudaOptions] = (const void*)create_cuda_options;
   if (provider_is("none")) return;
   g_table[kAppendCuda] = (const void*)append_cuda;
+  g_table[kInputMemory] = (const void*)tell_input_memory;
+  g_table[kOutputMemory] = (const void*)tell_output_memory;
   g_table[kUpdateCudaOptions] = (const void*)update_cuda_options;
   g_table[kReleaseCudaOptions] = (const void*)release_cuda_options;
 }

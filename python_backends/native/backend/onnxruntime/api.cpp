@@ -22,8 +22,9 @@ void log_message(void*, int severity, const char*, const char* id, const char*, 
 
 namespace {
 
-// The version of the table asked for: all places below exist since 1.15.
+// The version of the table asked for: all places below exist since 1.15, or it is said with them.
 constexpr uint32_t kTableVersion = 15;
+constexpr int kSaysMemory = 23, kHasShortSpins = 26;
 
 struct ApiBase {
   const void* const* (*table)(uint32_t version);
@@ -35,6 +36,12 @@ std::string g_version;
 Env* g_env = nullptr;
 MemoryInfo* g_memory = nullptr;
 bool g_shares_threads = false;
+
+// Whether the library is 1.`minor` or newer.
+bool is_since(int minor_wanted) {
+  int major = 0, minor = 0;
+  return std::sscanf(g_version.c_str(), "%d.%d", &major, &minor) == 2 && (major > 1 || minor >= minor_wanted);
+}
 
 template <typename Function>
 void take(Function& function, const void* const* table, size_t place) {
@@ -82,6 +89,7 @@ void fill(const void* const* table) {
   take(a.shape_info, table, 65);
   take(a.create_memory_info, table, 68);
   take(a.create_cpu_memory_info, table, 69);
+  take(a.memory_name, table, 71);
   take(a.free, table, 76);
   take(a.default_allocator, table, 78);
   take(a.release_env, table, 92);
@@ -112,6 +120,9 @@ void fill(const void* const* table) {
   take(a.update_cuda_options, table, 206);
   take(a.release_cuda_options, table, 208);
   take(a.string_place, table, 252);
+  if (!is_since(kSaysMemory)) return;
+  take(a.input_memory, table, 380);
+  take(a.output_memory, table, 381);
 }
 
 // An ONNX model (IR 8, opset 13) that gives back its input x of two floats as y.
@@ -172,10 +183,7 @@ Listener::~Listener() { t_listener = nullptr; }
 const Api& api() { return g_api; }
 const std::string& version() { return g_version; }
 
-bool has_short_spins() {
-  int major = 0, minor = 0;
-  return std::sscanf(g_version.c_str(), "%d.%d", &major, &minor) == 2 && (major > 1 || minor >= 26);
-}
+bool has_short_spins() { return is_since(kHasShortSpins); }
 const Env* env() { return g_env; }
 const MemoryInfo* cpu_memory() { return g_memory; }
 

@@ -82,6 +82,9 @@ struct Api {
   Status* (*default_allocator)(Allocator**);
   Status* (*add_session_entry)(SessionOptions*, const char* key, const char* value);
   Status* (*add_run_entry)(RunOptions*, const char* key, const char* value);
+  Status* (*memory_name)(const MemoryInfo*, const char**);
+  Status* (*input_memory)(const Session*, const MemoryInfo**, size_t count);   // null before 1.23
+  Status* (*output_memory)(const Session*, const MemoryInfo**, size_t count);  // likewise
   Status* (*create_memory_info)(const char* name, int allocator, int device, int memory, MemoryInfo**);
   Status* (*run_with_binding)(Session*, const RunOptions*, const IoBinding*);
   Status* (*create_binding)(Session*, IoBinding**);

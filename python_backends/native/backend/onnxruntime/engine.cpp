@@ -2,7 +2,10 @@
 #include "engine.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
+#include <mutex>
+#include <utility>
 
 #include "alone.h"
 #include "onnxruntime/graphs.h"
@@ -57,6 +60,8 @@ class OrtEngine : public Engine {
  protected:
   // Of the memory where a view's data lie.
   virtual const ort::MemoryInfo* memory_of(bool) const { return ort::cpu_memory(); }
+  void use(SharedSession session) { sessions_.usual = std::move(session); }
+  bool has_session() const { return sessions_.usual != nullptr; }
 
  private:
   ort::Session* session_for(const CountedRun& run) {
@@ -135,6 +140,9 @@ class OrtEngine : public Engine {
   std::vector<ort::ValuePtr> values_;
 };
 
+using OpenSession = std::function<SharedSession()>;
+using Warn = std::function<void(const std::string&)>;
+
 // On a GPU. Batches are filled up to the sizes that the configuration has; each of them may have a graph.
 class CudaEngine : public OrtEngine {
  public:
@@ -147,7 +155,12 @@ class CudaEngine : public OrtEngine {
     takes_gpu = true;
   }
 
-  void set_graphs(std::unique_ptr<Graphs> graphs) { graphs_ = std::move(graphs); }
+  // Where they cannot be captured the runs go to a session without graphs, which is opened then.
+  void set_graphs(std::unique_ptr<Graphs> graphs, OpenSession without, Warn warn) {
+    graphs_ = std::move(graphs);
+    open_without_ = std::move(without);
+    warn_ = std::move(warn);
+  }
 
   int64_t rows_for(int64_t batch) const override {
     const auto size = std::lower_bound(sizes_.begin(), sizes_.end(), batch);
@@ -155,7 +168,9 @@ class CudaEngine : public OrtEngine {
   }
 
   void run(const std::vector<InputView>& given, std::vector<OutputView>& wanted) override {
+    if (graphs_) capture();
     if (graphs_) return graphs_->run(given, wanted);
+    if (!has_session()) use(open_without_());
     const auto running = cuda::while_running();
     OrtEngine::run(given, wanted);
   }
@@ -164,9 +179,23 @@ class CudaEngine : public OrtEngine {
   const ort::MemoryInfo* memory_of(bool on_gpu) const override { return on_gpu ? memory_.get() : ort::cpu_memory(); }
 
  private:
+  // A session whose capture failed is not used any more: nobody promises what state it is in. It gives its memory back
+  // before the other one is opened.
+  void capture() {
+    try {
+      graphs_->capture();
+    } catch (const Error& error) {
+      warn_(text("is served without CUDA graphs by one of its instances: a capture failed: ", error.what()));
+      graphs_.reset();
+      use(nullptr);
+    }
+  }
+
   const std::vector<int64_t> sizes_;
   ort::MemoryInfoPtr memory_;
   std::unique_ptr<Graphs> graphs_;
+  OpenSession open_without_;
+  Warn warn_;
 };
 
 // Each instance has a session, because ONNX Runtime's threads belong to one. Where the configuration names threads for
@@ -210,12 +239,17 @@ class OrtNetwork : public Network {
       if (engine) return engine;
       warn(text("is served without CUDA graphs: ", why_no_graphs_));
     }
-    SharedSession& session = by_device_[placement.device];
-    const bool is_first = !session;
-    if (is_first) session = open_on_gpu(config_, placement, settings, false);
-    auto engine = std::make_unique<CudaEngine>(config_, placement, session, settings);
-    if (is_first) warn_of_convolutions(*engine);
+    auto engine = std::make_unique<CudaEngine>(config_, placement, open_without_graphs(placement, settings), settings);
+    warn_of_convolutions(*engine);
     return engine;
+  }
+
+  // Also by instances that run already.
+  SharedSession open_without_graphs(const Placement& placement, const CudaSettings& settings) {
+    const std::lock_guard<std::mutex> alone(by_device_mutex_);
+    SharedSession& session = by_device_[placement.device];
+    if (!session) session = open_on_gpu(config_, placement, settings, false);
+    return session;
   }
 
   // Null where there can be no graphs; the other instances need not try.
@@ -231,13 +265,17 @@ class OrtNetwork : public Network {
       return nullptr;
     }
     auto engine = std::make_unique<CudaEngine>(config_, placement, session, settings);
-    why_no_graphs_ = Graphs::why_not(config_, *engine);
+    why_no_graphs_ = Graphs::why_not(config_, session.get(), *engine);
     if (!why_no_graphs_.empty()) return nullptr;
-    engine->set_graphs(std::make_unique<Graphs>(config_, placement, session, *engine, settings));
+    engine->set_graphs(
+        std::make_unique<Graphs>(config_, placement, session, *engine, settings),
+        [this, placement, settings] { return open_without_graphs(placement, settings); },
+        [this](const std::string& what) { warn(what); });
     return engine;
   }
 
-  void warn_of_convolutions(const Engine& engine) const {
+  void warn_of_convolutions(const Engine& engine) {
+    if (std::exchange(has_warned_, true)) return;
     const bool is_free = std::any_of(engine.inputs.begin(), engine.inputs.end(), [](const TensorSpec& spec) {
       return std::any_of(spec.dims.begin(), spec.dims.end(), [](int64_t size) { return size < 0; });
     });
@@ -252,8 +290,10 @@ class OrtNetwork : public Network {
   const Config& config_;
   int alone_ = 0;
   Sessions shared_;
+  std::mutex by_device_mutex_;
   std::map<int, SharedSession> by_device_;  // without graphs
   std::string why_no_graphs_;               // empty where there are some, or nobody has tried
+  bool has_warned_ = false;                 // of convolutions
 };
 
 }  // namespace

@@ -2,12 +2,16 @@
 
 #include <algorithm>
 
+#include "onnxruntime/nodes.h"
+#include "onnxruntime/settings.h"
 #include "onnxruntime/signature.h"
 
 namespace tritonkit {
 namespace {
 
 using ort::api;
+
+constexpr const char* kCudaMemory = "Cuda";  // as ONNX Runtime calls it
 
 // The configuration may fix what the file leaves open. States and controls are not among the configured tensors.
 Shape dims_of(const TensorSpec& spec, const Config& config, const std::vector<ConfiguredTensor>& configured) {
@@ -30,9 +34,41 @@ std::string why_not_fixed(const TensorSpec& spec, const Config& config,
   return is_free ? text("'", spec.name, "' has ", to_text(dims), ", where -1 is any size") : "";
 }
 
+using MemoryGetter = ort::Status* (*)(const ort::Session*, const ort::MemoryInfo**, size_t);
+
+// The tensors that ONNX Runtime does not want in the GPU's memory.
+std::vector<std::string> on_host(MemoryGetter memory_of, const ort::Session* session,
+                                 const std::vector<TensorSpec>& specs) {
+  std::vector<const ort::MemoryInfo*> places(specs.size());
+  ort::check(memory_of(session, places.data(), places.size()));
+  std::vector<std::string> names;
+  for (size_t place = 0; place < specs.size(); ++place) {
+    const char* memory = "";
+    ort::check(api().memory_name(places[place], &memory));
+    if (std::string_view(memory) != kCudaMemory) names.push_back(specs[place].name);
+  }
+  return names;
+}
+
+// A graph repeats what the GPU did. What the CPU read from an input, such as a shape, would stay as it was at the
+// capture.
+std::string why_not_on_gpu(const Config& config, const ort::Session* session, const Engine& engine) {
+  if (api().input_memory == nullptr) {
+    return text("ONNX Runtime ", ort::version(), " does not say which tensors the CPU reads; 1.23 and newer do");
+  }
+  for (const std::string& input : on_host(api().input_memory, session, engine.inputs)) {
+    const std::string readers = readers_of(read_file(model_file(config)), input);
+    if (!readers.empty()) return text("the CPU reads input '", input, "', which is given to ", readers);
+  }
+  for (const std::string& output : on_host(api().output_memory, session, engine.outputs)) {
+    return text("the CPU writes output '", output, "'");
+  }
+  return "";
+}
+
 }  // namespace
 
-std::string Graphs::why_not(const Config& config, const Engine& engine) {
+std::string Graphs::why_not(const Config& config, const ort::Session* session, const Engine& engine) {
   if (engine.required != engine.inputs.size()) return text("'", engine.inputs.back().name, "' has a default");
   for (const TensorSpec& spec : engine.inputs) {
     if (std::string reason = why_not_fixed(spec, config, config.inputs); !reason.empty()) return reason;
@@ -40,7 +76,7 @@ std::string Graphs::why_not(const Config& config, const Engine& engine) {
   for (const TensorSpec& spec : engine.outputs) {
     if (std::string reason = why_not_fixed(spec, config, config.outputs); !reason.empty()) return reason;
   }
-  return "";
+  return why_not_on_gpu(config, session, engine);
 }
 
 Graphs::Graphs(const Config& config, const Placement& placement, SharedSession session, const Engine& engine,
@@ -48,7 +84,7 @@ Graphs::Graphs(const Config& config, const Placement& placement, SharedSession s
     : placement_(placement), batched_(config.batched()), session_(std::move(session)), stream_(placement.device) {
   constexpr int kDeviceAllocator = 0, kDefaultMemory = 0;
   ort::MemoryInfo* memory = nullptr;
-  ort::check(api().create_memory_info("Cuda", kDeviceAllocator, placement.device, kDefaultMemory, &memory));
+  ort::check(api().create_memory_info(kCudaMemory, kDeviceAllocator, placement.device, kDefaultMemory, &memory));
   memory_.reset(memory);
   for (const TensorSpec& spec : engine.inputs) add_place(inputs_, spec, config, config.inputs);
   for (const TensorSpec& spec : engine.outputs) add_place(outputs_, spec, config, config.outputs);
@@ -100,7 +136,8 @@ void Graphs::launch(const Graph& graph) const {
 }
 
 // What is captured runs too, so the inputs are zeros: what lay there may be no index into a table.
-void Graphs::capture_all() {
+void Graphs::capture() {
+  if (captured_in_ == std::this_thread::get_id()) return;
   for (const Place& place : inputs_) {
     stream_.clear(place.device.data(), bytes_of(place.spec.type, shape_of(place, graphs_.rbegin()->first)));
   }
@@ -113,7 +150,6 @@ void Graphs::capture_all() {
 }
 
 void Graphs::run(const std::vector<InputView>& given, std::vector<OutputView>& wanted) {
-  if (captured_in_ != std::this_thread::get_id()) capture_all();
   const int64_t rows = batched_ ? given.at(0).shape.at(0) : 1;
   const auto running = cuda::while_running();
   for (const InputView& view : given) stream_.copy(view.data, view.bytes, inputs_[view.spec].device.data());

@@ -17,8 +17,11 @@ class Graphs {
   Graphs(const Config& config, const Placement& placement, SharedSession session, const Engine& engine,
          const CudaSettings& settings);
   // Why there can be none: empty where there can.
-  static std::string why_not(const Config& config, const Engine& engine);
+  static std::string why_not(const Config& config, const ort::Session* session, const Engine& engine);
 
+  // Captures all sizes, where this thread has not. Throws Error where one cannot be captured: there are no graphs then.
+  void capture();
+  // After capture().
   void run(const std::vector<InputView>& given, std::vector<OutputView>& wanted);
 
  private:
@@ -38,7 +41,6 @@ class Graphs {
   Shape shape_of(const Place& place, int64_t rows) const;
   ort::Value* value_of(const Place& place, int64_t rows, Graph& graph) const;
   void bind(int64_t rows, Graph& graph) const;
-  void capture_all();
   void launch(const Graph& graph) const;
 
   const Placement placement_;
