@@ -18,7 +18,10 @@ from tests.cli import running
 from tests.cli.running import failed
 from tests.cli.running import tritonkit_here as tritonkit
 from tests.conftest import PROJECT
+from tests.fakedriver import FakeDriver, write_cuda_packages
 from tests.repository.optimize.small_specs import RELU, onnx_file
+from tests.serve.test_install import write_venv
+from tritonkit.serve.install import VENV_VARIABLE
 
 
 @pytest.fixture
@@ -30,6 +33,24 @@ def relu(root: Path, tmp_path: Path) -> Path:
     assert done.returncode == 0, done.stderr
     assert "next: tritonkit build relu" in done.stderr
     return root
+
+
+def test_a_new_model_goes_on_the_gpu_where_the_server_is_for_one(
+    root: Path, fake_driver: FakeDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The command that follows builds and serves for what is installed."""
+    (tmp_path / "relu.onnx").write_bytes(onnx_file(RELU, ["batch", 4]))
+    venv = write_venv(tmp_path / "venv")
+    monkeypatch.setenv(VENV_VARIABLE, str(venv))
+    following = []
+    for name in ("on_cpu", "on_gpu"):
+        done = tritonkit("new", name, "--onnx", str(tmp_path / "relu.onnx"), "--root", str(root))
+        following.append(done.stderr.strip().rpartition("next: ")[2].replace("\n", " "))
+        write_cuda_packages(venv / "lib" / "python3.11" / "site-packages", fake_driver)
+    assert following == [
+        "tritonkit build on_cpu && tritonkit serve --model on_cpu",
+        "tritonkit build on_gpu --target gpu && tritonkit serve --model on_gpu --repository model_repository_gpu",
+    ]
 
 
 BAD = {

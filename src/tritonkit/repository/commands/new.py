@@ -76,7 +76,21 @@ def command(
         return
     for file in sorted(folder.iterdir()):
         note(f"wrote {file.relative_to(project)}")
-    note(f"next: tritonkit build {name} && tritonkit serve --model {name}")
+    build, serve = f"tritonkit build {name}", f"tritonkit serve --model {name}"
+    if network.llm is None and _serves_on_gpu(project):
+        build, serve = f"{build} --target gpu", f"{serve} --repository model_repository_gpu"
+    note(f"next: {build} && {serve}")
+
+
+def _serves_on_gpu(project: Path) -> bool:
+    """Whether the server environment for the project is the one for GPUs."""
+    from tritonkit.errors import ServerError
+    from tritonkit.serve import find_server
+
+    try:
+        return find_server(project).for_gpu
+    except (ServerError, OSError):  # which `serve` says
+        return False
 
 
 def _check(sources: Mapping[str, object], of_torch: Mapping[str, object]) -> None:
