@@ -15,7 +15,8 @@ from tritonkit.errors import BuildError, GateError
 from tritonkit.repository.export import Artifact, BuildCache
 from tritonkit.repository.export.torch_onnx import hold_to_free_inputs
 from tritonkit.repository.modelspec import Spec
-from tritonkit.repository.optimize import evaluate, plan
+from tritonkit.repository.optimize import evaluate, fingerprint, plan
+from tritonkit.repository.optimize.fingerprint import digest
 from tritonkit.repository.optimize.results import choose, wanted_variants
 
 
@@ -55,6 +56,17 @@ def test_what_goes_in_changes_the_hash(write_model: WriteModel, cache: BuildCach
     text = TORCH + ("quality: {tolerance: {absolute: 0.1}}" if what == "tolerance" else "")
     code = LINEAR + ("\n# changed" if what == "code" else "")
     assert plan(write_model(text, network__py=code), cache).source_hash != before
+
+
+@pytest.mark.parametrize(("module", "counts"), [("quality.py", True), ("cuda_options.py", False), ("gpu.py", False)])
+def test_code_that_makes_no_variant_does_not_build_again(
+    write_model: WriteModel, cache: BuildCache, monkeypatch: pytest.MonkeyPatch, module: str, counts: bool
+) -> None:
+    """A change of the modules that judge on a GPU leaves every variant as it is; what all variants share counts."""
+    spec = write_model(FILE, m__onnx=onnx_file(RELU, ["batch", 4]))
+    before = plan(spec, cache).source_hash
+    monkeypatch.setattr(fingerprint, "digest", lambda file: "changed" if file.name == module else digest(file))
+    assert (plan(spec, cache).source_hash != before) is counts
 
 
 def test_serving_alone_does_not_build_again(write_model: WriteModel, cache: BuildCache) -> None:

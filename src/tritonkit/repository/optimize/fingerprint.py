@@ -21,6 +21,8 @@ __all__ = ["digest", "fingerprint", "folder_digests", "network_facts", "tool_ver
 _TOOLS = ("numpy", "onnx", "onnxruntime", "onnxscript", "safetensors", "torch")
 _ROOM = Path(__file__).parent
 _SHARED = (_ROOM.parent / "export", _ROOM)
+_OF_GPUS = {"cuda_options.py", "gpu.py", "gpu_judging.py"}
+"""Modules whose results are in no variant: figures of a GPU lie next to it, in a record that counts them itself."""
 # The limits that a variant passes or fails can change without making it again.
 _LIMITS = {"at_least", "max_drop", "max_latency_ratio", "max_size_ratio"}
 
@@ -46,7 +48,7 @@ def fingerprint(spec: Spec, variant: str, tools: dict[str, str], code: Set[Path]
         "folder": folder_digests(spec.folder, skip={spec.file.name}),
         "named": [digest(file) for file in _named_files(spec)],
         "tools": tools,
-        "shared": [digest(file) for room in _SHARED for file in sorted(room.glob("*.py"))],
+        "shared": [digest(file) for room in _SHARED for file in sorted(room.glob("*.py")) if file.name not in _OF_GPUS],
         "code": [digest(file) for file in sorted(_with_helpers(code))],
     }
     if variant not in ("onnx-fp32", "python"):

@@ -33,6 +33,7 @@ from tritonkit.repository.optimize.variants.onnx_fp32 import FILE
 __all__ = ["GpuJudge"]
 
 RECORD = "judged-gpu.json"
+_CODE = (Path(__file__), Path(__file__).with_name("cuda_options.py"), Path(onnxruntime_cuda.__file__))
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ class GpuJudge:
             "gpu": self.environment.gpu,
             "onnxruntime": _installed_version(self.environment.python),
             "options": cuda_options(what.spec, artifact),
-            "code": digest(Path(onnxruntime_cuda.__file__)),
+            "code": [digest(file) for file in _CODE],
         }
 
     def _measured(self, what: BuildPlan, artifact: Artifact, job: Job) -> Artifact:
