@@ -21,9 +21,10 @@ from callers import later
 from checks import MIB, Refused, check_key, check_memory, check_repository, read_needs
 from core.cuda import provider_of, why_no_provider
 from core.devices import DRIVER, find_driver
-from core.flags import HTTP_SOCKET, server_arguments
+from core.flags import HTTP_SOCKET, POOL_FLAGS, server_arguments
 from core.launch import Launch, guard_in
 from core.native_backends import ENGINES, PAD, backend_flags, find_native_backends, why_not
+from core.pools import GpuNeeds, plan_pools
 from core.rest import CONTAINER_MIB, RestLimits, envoy_command, envoy_config, envoy_threads, find_envoy
 from core.restarting import Restarting
 from core.threads import thread_variables
@@ -62,8 +63,10 @@ def command(options: argparse.Namespace, extra: list[str], drain_s: int) -> Laun
     guard = guard_in(_VENV)
     if guard is None:
         say("warning: the native guard is missing: requests may have up to 2 GiB")
+    replaced = tuple(f"--{name}=" for name in POOL_FLAGS if any(word.startswith(f"--{name}=") for word in extra))
+    words = [word for word in _arguments(options, models, needs, drain_s) if not word.startswith(replaced)]
     return Launch(
-        argv=[*_arguments(options, models, needs, drain_s), *config_flag(options.repository, extra), *extra],
+        argv=[*words, *config_flag(options.repository, extra), *extra],
         env=os.environ | thread_variables(cores(), os.environ),
         cwd=str(RUN),
         key=key,
@@ -112,7 +115,8 @@ def _arguments(options: argparse.Namespace, models: list[str], needs: dict[str, 
             "a model's requests of different lengths share its batches, which NVIDIA's backends cannot pad",
             "build it again: tritonkit build --target nvidia",
         )
-    check_gpus(options.repository, configs, _VENV)
+    gpus = check_gpus(options.repository, configs, _VENV)
+    pools = plan_pools(map(GpuNeeds.from_dict, needs.get("gpu_models", {}).values()), gpus)
     late = later(options.repository)
     common = server_arguments(
         binary=_HOME / "bin" / "tritonserver",
@@ -127,12 +131,14 @@ def _arguments(options: argparse.Namespace, models: list[str], needs: dict[str, 
         grpc_host=HOST,
         grpc_port=_GRPC_PORT,
         shared_memory=options.shared_memory,
+        pinned_bytes=pools.pinned_bytes,
+        cuda_bytes=pools.cuda_bytes,
     )
     return [*common, *flags, *_age_flags(options), *_trace_flags(options)]
 
 
-def check_gpus(repository: Path, configs: str, environment: Path) -> None:
-    """Refused if models ask for a GPU and this container has none that they can use.
+def check_gpus(repository: Path, configs: str, environment: Path) -> int:
+    """The number of GPUs; 0 if no model asks for one. Refused if models do, and this container has none for them.
 
     Args:
         repository: their folder.
@@ -140,7 +146,7 @@ def check_gpus(repository: Path, configs: str, environment: Path) -> None:
         environment: the server environment. In NVIDIA's image, its own engines decide about the driver.
     """
     if "KIND_GPU" not in configs:
-        return
+        return 0
     driver = find_driver()
     wrong = driver.wrong
     if not wrong and provider_of(environment) is not None:
@@ -152,6 +158,7 @@ def check_gpus(repository: Path, configs: str, environment: Path) -> None:
             f"driver {DRIVER} or newer on the machine, and docker run --gpus all (pods: the overlay gpu);"
             " without a GPU: tritonkit build --target cpu",
         )
+    return len(driver.devices)
 
 
 @cache

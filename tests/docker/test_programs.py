@@ -8,13 +8,25 @@ import socket
 import subprocess
 import sys
 import threading
+from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 from tests.fakedriver import FakeDriver, write_cuda_packages
+from tests.server.models import ModelText, write_repository
+from tritonkit.serve.core.pools import PINNED_BYTES
+from tritonkit.serve.gpus import plan_pools
+from tritonkit.serve.manifests import container_needs
+from tritonkit.serve.repository import read_models
 
+POOLED = """backend: "python"
+max_batch_size: 128
+input { name: "x" data_type: TYPE_FP32 dims: [3, 224, 224] }
+output { name: "y" data_type: TYPE_FP32 dims: [1000] }
+instance_group { kind: KIND_GPU count: 2 }
+"""
 CLONE = Path(__file__).resolve().parents[2]
 
 
@@ -179,15 +191,20 @@ def test_models_that_call_others_come_last(tmp_path: Path) -> None:
     assert second.split() == ["b_caller", "early", "a_caller", "joined"]
 
 
-def test_a_container_without_its_gpu_says_what_is_missing(
-    fake_driver: FakeDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """It refuses to start, as for all that a container lacks; models on the CPU ask no driver."""
-    image = tmp_path / "image"
+def write_programs(image: Path) -> Path:
+    """The programs of the server's image, with what they import."""
     shutil.copytree(CLONE / "deploy/docker", image, ignore=shutil.ignore_patterns("keys", "wheels"))
     shutil.copytree(CLONE / "src/tritonkit/serve/core", image / "core")
     for name in ("repository/publish/configurations.py", "repository/publish/integrity.py", "machine.py"):
         shutil.copy(CLONE / "src/tritonkit" / name, image)
+    return image
+
+
+def test_a_container_without_its_gpu_says_what_is_missing(
+    fake_driver: FakeDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It refuses to start, as for all that a container lacks; models on the CPU ask no driver."""
+    image = write_programs(tmp_path / "image")
     environment = tmp_path / "venv"
     write_cuda_packages(environment / "lib" / "python3.11" / "site-packages", fake_driver)
     code = """if True:
@@ -215,3 +232,39 @@ def test_a_container_without_its_gpu_says_what_is_missing(
     fake_driver.answer(monkeypatch, devices=1)
     next(environment.rglob("libcudnn.so.9")).unlink()
     assert "CUDA's libraries are incomplete: libcudnn.so.9" in refusal("KIND_GPU")
+
+
+def test_a_container_has_the_pools_of_its_models(
+    fake_driver: FakeDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The builder hands over what models take of GPUs, and each GPU of this machine has room for it, as with `serve`;
+    a flag of the container's command replaces that."""
+    image = write_programs(tmp_path / "image")
+    folder = write_repository(tmp_path / "models", {"net": ModelText(POOLED)})
+    (model,) = read_models(folder)
+    (tmp_path / "needs.json").write_text(json.dumps(asdict(container_needs([model], ()))))
+    code = """if True:
+        import sys
+        sys.path.insert(0, sys.argv[1])
+        import launching, options
+        given, extra = options.parser(None).parse_known_args(sys.argv[2:])
+        print(*launching.command(given, extra, 1).argv)
+    """
+    (tmp_path / "key").write_text("0123456789abcdef0123456789abcdef")
+    (tmp_path / "key").chmod(0o400)
+    given = {"repository": folder, "needs": tmp_path / "needs.json", "key-file": tmp_path / "key", "backend": "python"}
+
+    def pools(*extra: str) -> list[str]:
+        words = [*(f"--{name}={value}" for name, value in given.items()), *extra]
+        command = [sys.executable, "-IS", "-c", code, str(image), *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        return [word for word in done.stdout.split() if "pool-byte-size" in word]
+
+    fake_driver.answer(monkeypatch, devices=2)
+    planned = plan_pools([model], 2)
+    assert planned.pinned_bytes > PINNED_BYTES
+    pinned = f"--pinned-memory-pool-byte-size={planned.pinned_bytes}"
+    cuda = [f"--cuda-memory-pool-byte-size={number}:{planned.cuda_bytes[number]}" for number in (0, 1)]
+    assert pools() == [pinned, *cuda]
+    assert pools("--pinned-memory-pool-byte-size=1") == [*cuda, "--pinned-memory-pool-byte-size=1"]
+    assert pools("--cuda-memory-pool-byte-size=0:1") == [pinned, "--cuda-memory-pool-byte-size=0:1"]

@@ -10,7 +10,8 @@ from tests.fakedriver import FakeDriver, write_cuda_packages
 from tests.server.models import ModelText, write_repository
 from tritonkit.serve.core import devices
 from tritonkit.serve.core.flags import server_arguments
-from tritonkit.serve.gpus import CUDA_BYTES, PINNED_BYTES, Pools, devices_of, doing_without, plan_pools
+from tritonkit.serve.core.pools import CUDA_BYTES, PINNED_BYTES, Pools
+from tritonkit.serve.gpus import devices_of, doing_without, plan_pools
 from tritonkit.serve.install import ServerInstallation, how_to_change
 from tritonkit.serve.managed import managed_place
 from tritonkit.serve.repository import ServedModel, read_models

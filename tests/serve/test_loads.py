@@ -11,7 +11,7 @@ import pytest
 from tests.server.models import ModelText, ensemble, write_repository
 from tritonkit.errors import ServerStartError
 from tritonkit.serve import ServeEvent
-from tritonkit.serve.gpus import Pools
+from tritonkit.serve.core.pools import Pools
 from tritonkit.serve.loads import read_loads, without_warm_up
 from tritonkit.serve.ready import EndedAtLoad
 from tritonkit.serve.repository import read_models

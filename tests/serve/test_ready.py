@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tests.perf.load.gpu import gpu_text, metrics_server
-from tritonkit.serve.gpus import Pools
+from tritonkit.serve.core.pools import Pools
 from tritonkit.serve.ready import Start, all_zero
 
 USED = """# TYPE nv_gpu_memory_used_bytes gauge

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from tritonkit.serve.core.native_backends import NativeBackend
-    from tritonkit.serve.gpus import Pools
+    from tritonkit.serve.core.pools import Pools
     from tritonkit.serve.install import ServerInstallation
     from tritonkit.serve.repository import ServedModel
     from tritonkit.serve.shm import ShmPlan

@@ -5,43 +5,33 @@ Triton 2.51 itself refuses KIND_GPU without a GPU, in words that do not say why 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tritonkit.errors import ServerStartError
+from tritonkit.serve.core import pools
 from tritonkit.serve.core.cuda import why_no_provider
 from tritonkit.serve.core.devices import CUDA, DRIVER, Driver, find_driver
 from tritonkit.serve.install import how_to_change, how_to_remake
-from tritonkit.serve.manifests import network_bytes
-from tritonkit.serve.shm import MIB, SLACK, dtype_name, largest_sample, tensor_bytes
+from tritonkit.serve.manifests import gpu_needs, network_bytes
+from tritonkit.serve.shm import MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from tritonkit.serve.core.devices import Device
+    from tritonkit.serve.core.pools import Pools
     from tritonkit.serve.install import ServerInstallation
     from tritonkit.serve.repository import ServedModel
     from tritonkit.serve.selection import Selection
 
-__all__ = ["Pools", "devices_of", "doing_without", "plan_pools", "uses_gpu"]
+__all__ = ["devices_of", "doing_without", "plan_pools", "uses_gpu"]
 
 SERVER_BYTES = 600 * MIB
 """Memory of a GPU that tritonserver takes before any model: 584 MiB on an H100 (2.51)."""
 
-PINNED_BYTES, CUDA_BYTES = 256 * MIB, 64 * MIB
-"""Triton's own sizes of its pools, which are the smallest."""
-
 _CUDA = ".".join(map(str, CUDA))
 _ENGINE = "onnxruntime"
-
-
-@dataclass(frozen=True)
-class Pools:
-    """Triton's pools of memory for tensors on their way: pinned memory, and each GPU's own; nothing without a GPU."""
-
-    pinned_bytes: int = 0
-    cuda_bytes: Mapping[int, int] = field(default_factory=dict)
 
 
 def uses_gpu(model: ServedModel) -> bool:
@@ -51,12 +41,7 @@ def uses_gpu(model: ServedModel) -> bool:
 
 def devices_of(model: ServedModel, count: int) -> dict[int, int]:
     """GPU -> instances of a model there; a group that names no GPU has its instances on each of them."""
-    instances: dict[int, int] = {}
-    for group in model.config.instance_group:
-        if group.kind == group.KIND_GPU:
-            for number in group.gpus or range(count):
-                instances[number] = instances.get(number, 0) + (group.count or 1)
-    return instances
+    return gpu_needs(model).instances(count)
 
 
 def doing_without(installation: ServerInstallation, selection: Selection) -> tuple[Selection, int]:
@@ -177,22 +162,5 @@ def _full(model: ServedModel, number: int, device: Device, needed: int) -> Serve
 
 
 def plan_pools(models: Iterable[ServedModel], gpus: int) -> Pools:
-    """The pools for the models that GPUs run: room for the largest batch of each instance, inputs and outputs."""
-    pinned, cuda = 0, dict.fromkeys(range(gpus), 0)
-    for model in models:
-        for number, instances in devices_of(model, gpus).items():
-            size = instances * len(model.versions) * _batch_bytes(model)
-            pinned += size
-            cuda[number] = cuda.get(number, 0) + size
-    if not gpus:
-        return Pools()
-    return Pools(max(pinned, PINNED_BYTES), {number: max(size, CUDA_BYTES) for number, size in cuda.items()})
-
-
-def _batch_bytes(model: ServedModel) -> int:
-    """Bytes of a model's largest batch, inputs and outputs together, in whole MiB."""
-    config = model.config
-    axis, element = largest_sample(model)
-    tensors = (*config.input, *config.output)
-    item = sum(tensor_bytes(dtype_name(tensor), tensor.dims, axis, element) for tensor in tensors)
-    return -int(-SLACK * item * max(1, config.max_batch_size) // MIB) * MIB
+    """The pools for the models that GPUs run."""
+    return pools.plan_pools(map(gpu_needs, models), gpus)

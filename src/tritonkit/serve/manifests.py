@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tritonkit.repository.publish.integrity import MANIFEST, read_manifest
+from tritonkit.serve.core.pools import GpuNeeds
 from tritonkit.serve.core.rest import CONTAINER_MIB
-from tritonkit.serve.shm import MIB, largest_file, largest_message, plan
+from tritonkit.serve.shm import (
+    MIB,
+    SLACK,
+    dtype_name,
+    largest_file,
+    largest_message,
+    largest_sample,
+    plan,
+    tensor_bytes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -16,7 +26,7 @@ if TYPE_CHECKING:
 
     from tritonkit.serve.repository import ServedModel
 
-__all__ = ["ContainerNeeds", "compose_text", "container_needs", "network_bytes", "warm_up_of"]
+__all__ = ["ContainerNeeds", "compose_text", "container_needs", "gpu_needs", "network_bytes", "warm_up_of"]
 
 SERVER_BYTES = 512 * MIB
 """Memory of tritonserver with a response cache of 64 MiB (50 MiB without one) and its buffers for requests."""
@@ -58,6 +68,7 @@ class ContainerNeeds:
         message_bytes: the largest request.
         file_bytes: the size each stub's region may grow to.
         stub_bytes: model -> the planned size of the region of one of its stubs.
+        gpu_models: model -> what it takes of GPUs; models that none runs are left out.
     """
 
     shm_bytes: int
@@ -67,6 +78,7 @@ class ContainerNeeds:
     message_bytes: int
     file_bytes: int
     stub_bytes: dict[str, int]
+    gpu_models: dict[str, GpuNeeds] = field(default_factory=dict)
 
 
 def container_needs(models: Sequence[ServedModel], python_run: Collection[str]) -> ContainerNeeds:
@@ -89,7 +101,25 @@ def container_needs(models: Sequence[ServedModel], python_run: Collection[str]) 
         message_bytes=message_bytes,
         file_bytes=largest_file(shm, message_bytes),
         stub_bytes={need.model: need.bytes_each for need in shm.models},
+        gpu_models={model.name: needs for model in models if (needs := gpu_needs(model)).groups},
     )
+
+
+def gpu_needs(model: ServedModel) -> GpuNeeds:
+    """The needs of a model on the GPUs that run it; no group for one that none runs."""
+    groups = tuple(
+        (group.count or 1, tuple(group.gpus)) for group in model.config.instance_group if group.kind == group.KIND_GPU
+    )
+    return GpuNeeds(groups, len(model.versions) * _batch_bytes(model))
+
+
+def _batch_bytes(model: ServedModel) -> int:
+    """Bytes of a model's largest batch, inputs and outputs together, in whole MiB."""
+    config = model.config
+    axis, element = largest_sample(model)
+    tensors = (*config.input, *config.output)
+    item = sum(tensor_bytes(dtype_name(tensor), tensor.dims, axis, element) for tensor in tensors)
+    return -int(-SLACK * item * max(1, config.max_batch_size) // MIB) * MIB
 
 
 def compose_text(needs: ContainerNeeds, source: str, cores: int | None) -> str:

@@ -19,11 +19,12 @@ from tritonkit.serve.core.flags import HTTP_SOCKET, METRICS_SOCKET
 from tritonkit.serve.core.keys import new_key
 from tritonkit.serve.core.launch import Launch
 from tritonkit.serve.core.native_backends import STEPS, why_not
+from tritonkit.serve.core.pools import Pools
 from tritonkit.serve.core.rest import envoy_threads
 from tritonkit.serve.core.stubs import clear_dead_runs
 from tritonkit.serve.core.supervisor import LOG_BYTES
 from tritonkit.serve.core.threads import thread_variables
-from tritonkit.serve.gpus import Pools, doing_without, plan_pools
+from tritonkit.serve.gpus import doing_without, plan_pools
 from tritonkit.serve.install import ServerInstallation, find_server
 from tritonkit.serve.managed import run_from_sources
 from tritonkit.serve.manifests import warm_up_of
