@@ -14,7 +14,7 @@ import pytest
 
 from tests.parts import PROJECT, program
 
-__all__ = ["FakeDriver", "write_cuda_packages"]
+__all__ = ["FakeDriver", "write_cuda_packages", "write_tensorrt"]
 
 SOURCE = PROJECT / "tests" / "native" / "fake_driver" / "driver.c"
 COMPILERS = ("cc", "gcc", "clang")
@@ -35,7 +35,7 @@ class FakeDriver:
 
     def answer(self, monkeypatch: pytest.MonkeyPatch, **facts: str | int) -> None:
         """Let this process's children find the driver; `devices=2` and so on say what it answers (driver.c)."""
-        monkeypatch.setenv("LD_LIBRARY_PATH", str(self.folder))
+        monkeypatch.setenv("LD_LIBRARY_PATH", str(self.folder), prepend=":")
         for name, value in facts.items():
             monkeypatch.setenv(f"FAKE_DRIVER_{name.upper()}", str(value))
 
@@ -46,6 +46,14 @@ def write_cuda_packages(packages: Path, driver: FakeDriver) -> None:
     for name in (*names, *(f"onnxruntime/capi/libonnxruntime_providers_{part}.so" for part in ("shared", "cuda"))):
         (packages / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(driver.library, packages / name)
+
+
+def write_tensorrt(folder: Path, number: int) -> None:
+    """Compile a libnvinfer that says this version, such as 100500 for 10.5.0."""
+    compiler = next(path for path in map(program, COMPILERS) if path)
+    source = folder / "nvinfer.c"
+    source.write_text(f"int getInferLibVersion(void) {{ return {number}; }}\n")
+    subprocess.run([compiler, *FLAGS, "-o", str(folder / "libnvinfer.so.10"), str(source)], check=True)
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from core.unix_http import Admin
 
-__all__ = ["LateLoads", "later"]
+__all__ = ["LateLoads", "later", "needs_of"]
 
 _CALLS = re.compile(r'key:\s*"tritonkit\.calls"\s*value:?\s*{\s*string_value:\s*"([^"]*)"')
 """The parameter by which a build says which models its Python calls."""
@@ -29,8 +29,8 @@ def later(repository: Path, early: Collection[str] = ()) -> list[str]:
     Args:
         early: others that turned out to call models while the server started.
     """
-    configs = {f.parent.name: f.read_text() for f in sorted(repository.glob("*/config.pbtxt"))}
-    needs = {name: _needs(text) for name, text in configs.items()}
+    configs = _configs(repository)
+    needs = needs_of(repository)
     waiting = {name for name, text in configs.items() if name in early or _calls(text)}
     while more := {name for name in needs.keys() - waiting if needs[name] & waiting}:
         waiting |= more
@@ -43,22 +43,34 @@ def later(repository: Path, early: Collection[str] = ()) -> list[str]:
     return ordered
 
 
+def needs_of(repository: Path) -> dict[str, set[str]]:
+    """Model -> the parts of an ensemble, or the models that its Python calls."""
+    return {name: _needs(text) for name, text in _configs(repository).items()}
+
+
+def _configs(repository: Path) -> dict[str, str]:
+    return {file.parent.name: file.read_text() for file in sorted(repository.glob("*/config.pbtxt"))}
+
+
 def _calls(text: str) -> set[str]:
     return {name for names in _CALLS.findall(text) for name in names.split()}
 
 
 def _needs(text: str) -> set[str]:
-    """The parts of an ensemble, or the models that Python calls."""
     return set(_PARTS.findall(text)) if "ensemble_scheduling" in text else _calls(text)
 
 
 class LateLoads(threading.Thread):
     """Loads these models, and then those that failed because they called others too early. Whether one failed is in
-    Triton's index, as for those of the start."""
+    Triton's index, as for those of the start.
 
-    def __init__(self, admin: Admin, repository: Path) -> None:
+    Args:
+        without: the models that are not to be loaded.
+    """
+
+    def __init__(self, admin: Admin, repository: Path, without: Collection[str] = ()) -> None:
         super().__init__(name="late-loads", daemon=True)
-        self._admin, self._repository = admin, repository
+        self._admin, self._repository, self._without = admin, repository, without
 
     def run(self) -> None:
         """Load one after the other; a server that has ended is started again by the code that waits for it."""
@@ -72,6 +84,6 @@ class LateLoads(threading.Thread):
             return
 
     def _load(self, names: Iterable[str]) -> None:
-        for name in names:
+        for name in (name for name in names if name not in self._without):
             with contextlib.suppress(http.client.HTTPException):  # Triton's refusal
                 self._admin.load(name)

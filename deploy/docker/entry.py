@@ -37,6 +37,7 @@ from core.restarting import Restarting
 from core.stub_watch import TICK_S, StubWatch
 from core.stubs import end_stubs
 from core.unix_http import Admin
+from fitting import left_out
 from health import LOADED, REPLACED, RUN, STOPPING, ready
 from integrity import Verifier
 from launching import HOST, REGIONS, SHARED_MEMORY, command, rest_proxy, say
@@ -262,7 +263,7 @@ class _Watch:
             self._stubs.scan()
             (RUN / REPLACED).write_text(" ".join(map(str, sorted(self._stubs.replaced))))
         elif self._late is None and ready():
-            self._late = LateLoads(self._admin, self._repository)
+            self._late = LateLoads(self._admin, self._repository, left_out(self._repository))
             self._late.start()
         elif self._late is not None and not self._late.is_alive() and ready():
             before, self._missing = self._missing, not_loaded(self._admin)

@@ -28,6 +28,7 @@ from core.pools import GpuNeeds, plan_pools
 from core.rest import CONTAINER_MIB, RestLimits, envoy_command, envoy_config, envoy_threads, find_envoy
 from core.restarting import Restarting
 from core.threads import thread_variables
+from fitting import left_out, refusals
 from health import RUN
 from machine import cores
 
@@ -117,6 +118,7 @@ def _arguments(options: argparse.Namespace, models: list[str], needs: dict[str, 
         )
     gpus = check_gpus(options.repository, configs, _VENV)
     pools = plan_pools(map(GpuNeeds.from_dict, needs.get("gpu_models", {}).values()), gpus)
+    models = _fitting(options.repository, models)
     late = later(options.repository)
     common = server_arguments(
         binary=_HOME / "bin" / "tritonserver",
@@ -159,6 +161,17 @@ def check_gpus(repository: Path, configs: str, environment: Path) -> int:
             " without a GPU: tritonkit build --target cpu",
         )
     return len(driver.devices)
+
+
+def _fitting(repository: Path, models: list[str]) -> list[str]:
+    """The models without TensorRT plans for another version or GPU. Refused if none is left."""
+    without = left_out(repository)
+    lines = refusals(without)
+    if len(without) == len(models):
+        raise Refused(repository, "; ".join(lines), "then start it again")
+    for line in lines:
+        say(f"error: {line}")
+    return [name for name in models if name not in without]
 
 
 @cache

@@ -4,13 +4,28 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["BOUNDED_QUEUES_WAKE", "EMBEDDED", "Release", "release_of_server", "release_text", "to_release"]
+__all__ = [
+    "BOUNDED_QUEUES_WAKE",
+    "EMBEDDED",
+    "NVIDIA_IMAGE",
+    "NVIDIA_IMAGE_VARIABLE",
+    "Release",
+    "release_of_server",
+    "release_text",
+    "to_release",
+]
 
 Release = tuple[int, int]
 """Year and month of a container: (24, 10)."""
 
 EMBEDDED: Release = (24, 10)
 """The release of the embedded server, and of the images that `deploy/docker` builds on."""
+
+NVIDIA_IMAGE = f"nvcr.io/nvidia/tritonserver:{EMBEDDED[0]}.{EMBEDDED[1]:02}-py3"
+"""NVIDIA's image of that release, from which `deploy/docker` makes the stage server-nvidia."""
+
+NVIDIA_IMAGE_VARIABLE = "TRITONKIT_NVIDIA_BASE"
+"""The variable that chooses another image, for compose and for `tritonkit build --in-container`."""
 
 BOUNDED_QUEUES_WAKE: Release = (26, 8)
 """The first release whose batcher of a bounded queue always notices an instance that becomes free."""

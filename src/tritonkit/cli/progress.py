@@ -60,6 +60,10 @@ class Announcing(Progress):
         doing = "training and exporting" if network.train else "exporting" if network.torch else "checking"
         note(f"{plan.spec.name}: {doing if plan.variant.name == PLAIN else 'making'} {plan.variant} ...")
 
+    def tell(self, text: str) -> None:
+        """Write a line, as all of this progress."""
+        note(f"  {text}")
+
     def warn(self, text: str) -> None:
         """Show a warning immediately."""
         note(f"warning: {text}")
@@ -109,6 +113,10 @@ class Showing(Announcing):
     def warn(self, text: str) -> None:
         """Say it above the lines."""
         self._bars.console.print(printable(f"warning: {text}"), markup=False, highlight=False)
+
+    def tell(self, text: str) -> None:
+        """Change the line's end."""
+        self.say(text)
 
     def say(self, text: str) -> None:
         """Change the line's end."""

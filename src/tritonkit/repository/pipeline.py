@@ -30,11 +30,12 @@ from tritonkit.repository.export import Artifact, BuildCache
 from tritonkit.repository.export.samples import Batch, first_items
 from tritonkit.repository.modelspec import Spec, kept_specs, load_readable
 from tritonkit.repository.modelspec.contents import build_python, tries_own_python
+from tritonkit.repository.optimize.container import Container
 from tritonkit.repository.optimize.gpu_judging import GpuJudge
 from tritonkit.repository.optimize.job import Job
 from tritonkit.repository.optimize.progress import Progress
 from tritonkit.repository.optimize.results import Result, choose, evaluate, unmeasured_notes, wanted_variants
-from tritonkit.repository.optimize.variants import PLAIN, for_target, served_name
+from tritonkit.repository.optimize.variants import PLAIN, for_target, in_container, served_name
 from tritonkit.repository.publish.current import Change, Recognized, inputs_of, recognize
 from tritonkit.repository.publish.existing import recorded_cores
 from tritonkit.repository.publish.names import duplicates, missing_callees
@@ -101,10 +102,13 @@ class _Run:
     dry_run: bool = False
     refused: Mapping[str, TritonkitError] = field(default_factory=dict)
     gpu: GpuJudge | str = ""
+    container: Container | None = None
 
     def make(self, spec: Spec, jobs: dict[str, Job]) -> tuple[Result, ...]:
         """The served variant and those in `variants`, each made or from the cache; `jobs` is filled by variant."""
         variants = wanted_variants(spec, self.variants, self.target)
+        if self.container is not None:
+            variants = tuple(in_container(variant, self.container) for variant in variants)
         return evaluate(
             spec,
             variants,
@@ -191,6 +195,7 @@ def build_repository(
     prover: Prover | None = None,
     refused: Mapping[str, TritonkitError] = MappingProxyType({}),
     gpu: GpuJudge | str = "",
+    container: Container | None = None,
 ) -> Repository:
     """Build what changed, hold it to the quality gate, render it, publish it.
 
@@ -208,6 +213,7 @@ def build_repository(
             that they were not tried.
         refused: models that are not to be built because an attempt had to be ended, each with its error.
         gpu: the judge of variants for target gpu, or the reason why they are judged on the CPU.
+        container: NVIDIA's image, whose `trtexec` builds TensorRT plans.
 
     Raises:
         GateError: the variant to be served is not good enough; the published models stay.
@@ -215,7 +221,9 @@ def build_repository(
     """
     # Resolved now: a model's Python may change the working folder.
     out = (out or default_out(root, target)).resolve()
-    run = _Run(root, target, progress or Progress(), prover, out, tuple(variants), force, dry_run, refused, gpu)
+    run = _Run(
+        root, target, progress or Progress(), prover, out, tuple(variants), force, dry_run, refused, gpu, container
+    )
     made = _Made(keep_going)
     specs = _read_specs(root, tuple(names), target, made)
     with contextlib.nullcontext() if dry_run else _build_lock(root, run.progress):
@@ -319,13 +327,14 @@ def check_repository(
     cores: int | None = None,
     progress: Progress | None = None,
     prover: Prover | None = None,
+    container: Container | None = None,
 ) -> dict[str, tuple[str, str]]:
     """Tracked texts that a fresh render would change: path -> (text now, fresh text).
 
     Rendered for the cores that the tracked text names, so that any machine may check. Artifacts
     that are not in the cache are built there; the repository is not written.
     """
-    run = _Run(root, target, progress or Progress(), prover)
+    run = _Run(root, target, progress or Progress(), prover, container=container)
     out = (out or default_out(root, target)).resolve()
     rendered: list[Rendered] = []
     with _build_lock(root, run.progress):

@@ -12,6 +12,7 @@ from tritonkit.errors import ServerStartError
 from tritonkit.serve.core import pools
 from tritonkit.serve.core.cuda import why_no_provider
 from tritonkit.serve.core.devices import CUDA, DRIVER, Driver, find_driver
+from tritonkit.serve.core.plans import built_for, find_tensorrt
 from tritonkit.serve.install import how_to_change, how_to_remake
 from tritonkit.serve.manifests import gpu_needs, network_bytes
 from tritonkit.serve.shm import MIB
@@ -32,6 +33,7 @@ SERVER_BYTES = 600 * MIB
 
 _CUDA = ".".join(map(str, CUDA))
 _ENGINE = "onnxruntime"
+_PLANS = "tensorrt"
 
 
 def uses_gpu(model: ServedModel) -> bool:
@@ -76,11 +78,17 @@ class _Machine:
         folder = self._installation.folder
         return why_no_provider(folder) if folder is not None else ""
 
+    @cached_property
+    def _tensorrt(self) -> str:
+        return find_tensorrt()
+
     def refusal(self, model: ServedModel) -> ServerStartError | None:
         """The first reason why a model cannot be served; None if there is none."""
         checks = [self._no_gpu, self._no_such_gpu]
         if model.backend == _ENGINE and not self._installation.native:
             checks += [self._for_cpus, self._old_driver, self._unusable, self._no_memory]
+        if model.backend == _PLANS and self._installation.native:
+            checks += [self._other_plan]
         return next(filter(None, (check(model) for check in checks)), None)
 
     def _no_gpu(self, model: ServedModel) -> ServerStartError | None:
@@ -135,6 +143,21 @@ class _Machine:
             wanted="a provider that finds its libraries, the driver and a GPU",
             todo=f"see `tritonkit doctor`, or make the environment again: {how_to_remake(self._installation)}",
         )
+
+    def _other_plan(self, model: ServedModel) -> ServerStartError | None:
+        """A version whose plan is for another TensorRT or another GPU; plans without a record are Triton's to judge."""
+        numbers = devices_of(model, len(self.driver.devices))
+        devices = [(f"GPU {n} ({self.driver.devices[n].name})", self.driver.devices[n].capability) for n in numbers]
+        for version in model.versions:
+            plan = built_for(model.folder / str(version))
+            if plan is not None and (wrong := plan.misfit(self._tensorrt, devices)):
+                return ServerStartError(
+                    f"model {model.name}",
+                    found=wrong,
+                    wanted="a plan that this TensorRT built on this kind of GPU",
+                    todo="on this machine: tritonkit build --target nvidia --in-container, with the image that serves",
+                )
+        return None
 
     def _no_memory(self, model: ServedModel) -> ServerStartError | None:
         """Weights alone are counted: what has no room for them cannot be served, whatever else it takes."""

@@ -18,11 +18,13 @@ from tritonkit.cli.options import AsJson, Root, models_argument, project_folder,
 from tritonkit.cli.output import note, print_json, print_table
 from tritonkit.errors import BuildError, RenderError, TritonkitError, UsageError
 from tritonkit.option import Option
+from tritonkit.releases import NVIDIA_IMAGE, NVIDIA_IMAGE_VARIABLE
 from tritonkit.repository.commands.variants import COLUMNS, build_row, print_variants
 
 if TYPE_CHECKING:
     from tritonkit.cli.progress import Announcing
     from tritonkit.repository.export.samples import Batch
+    from tritonkit.repository.optimize.container import Container
     from tritonkit.repository.optimize.gpu_judging import GpuJudge
     from tritonkit.repository.pipeline import Repository
     from tritonkit.repository.publish.publish import Rendered
@@ -59,6 +61,17 @@ class BuildOptions:
             completes="variants",
         ),
     ] = ""
+    in_container: Annotated[
+        bool, Option("Build TensorRT plans by trtexec in a container of NVIDIA's image (docker; target nvidia).")
+    ] = False
+    image: Annotated[
+        str,
+        Option(
+            "NVIDIA's image of --in-container, which is to serve the plans.",
+            metavar="IMAGE",
+            environment=NVIDIA_IMAGE_VARIABLE,
+        ),
+    ] = NVIDIA_IMAGE
     force: Annotated[bool, Option("Build again what is in the cache.")] = False
     step_timeout: Annotated[
         str,
@@ -92,6 +105,12 @@ def command(
     watched.limit(seconds("--step-timeout", options.step_timeout, least=1))
     if options.check and (options.dry_run or options.force or options.variants):
         raise UsageError("--check", found="--dry-run, --force or --variants too", wanted="--check alone")
+    if options.in_container and options.target is not TargetChoice.nvidia:
+        raise UsageError(
+            "--in-container",
+            found=f"--target {options.target.value}",
+            wanted="--target nvidia: only NVIDIA's image serves TensorRT plans",
+        )
     chosen = tuple(filter(None, (name.strip() for name in options.variants.split(","))))
     if options.check:
         _check(folder, names or (), options, as_json)
@@ -114,6 +133,7 @@ def command(
             prover=_prove,
             refused=watch.refused,
             gpu=_judge(folder) if options.target is TargetChoice.gpu else "",
+            container=_container(options, shown),
         )
     if as_json or repository.results:
         _print_built(repository, options.dry_run, as_json)
@@ -125,14 +145,16 @@ def _check(folder: Path, names: Sequence[str], options: BuildOptions, as_json: b
     from tritonkit.cli.progress import Announcing
     from tritonkit.repository.pipeline import check_repository
 
+    shown = Announcing()
     different = check_repository(
         folder,
         names,
         target=options.target.value,
         out=options.out,
         cores=options.cores,
-        progress=Announcing(),
+        progress=shown,
         prover=_prove,
+        container=_container(options, shown),
     )
     _print_check(different, as_json)
 
@@ -142,6 +164,13 @@ def _prove(root: Path, models: Sequence[Rendered], names: Sequence[str], items: 
     from tritonkit.perf.diagnose import prove_own_python
 
     return prove_own_python(root, models, names, items)
+
+
+def _container(options: BuildOptions, shown: Announcing) -> Container | None:
+    """NVIDIA's image that builds plans, if the options ask for one."""
+    from tritonkit.repository.optimize.container import Container
+
+    return Container(options.image, shown.tell) if options.in_container else None
 
 
 def _judge(root: Path) -> GpuJudge | str:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-__all__ = ["CudaEnvironment", "described_gpu", "find_gpu"]
+__all__ = ["CudaEnvironment", "described_gpu", "find_capability", "find_gpu"]
 
 _NAME_BYTES = 256
+_CAPABILITY = (75, 76)  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR
 _DRIVER = Path("/sys/module/nvidia/version")
 
 
@@ -49,16 +50,32 @@ def find_gpu() -> str | None:
     library and an existing device file do not guarantee that a kernel can run.
     CUDA_VISIBLE_DEVICES is respected, as by every program that would run there.
     """
+    first = _first_device()
+    name = ctypes.create_string_buffer(_NAME_BYTES)
+    if first is None or first[0].cuDeviceGetName(name, _NAME_BYTES, first[1]):
+        return None
+    return name.value.decode(errors="replace")
+
+
+def find_capability() -> str:
+    """The compute capability of the first GPU, such as 9.0; empty without one."""
+    first = _first_device()
+    if first is None:
+        return ""
+    driver, device = first
+    values = [ctypes.c_int(), ctypes.c_int()]
+    for attribute, value in zip(_CAPABILITY, values, strict=True):
+        driver.cuDeviceGetAttribute(ctypes.byref(value), attribute, device)
+    return f"{values[0].value}.{values[1].value}"
+
+
+def _first_device() -> tuple[ctypes.CDLL, ctypes.c_int] | None:
+    """The driver and its first device; None without a driver or a GPU."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
         return None
     count, device = ctypes.c_int(), ctypes.c_int()
-    name = ctypes.create_string_buffer(_NAME_BYTES)
     if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)) or count.value == 0:
         return None
-    if driver.cuDeviceGet(ctypes.byref(device), 0):
-        return None
-    if driver.cuDeviceGetName(name, _NAME_BYTES, device):
-        return None
-    return name.value.decode(errors="replace")
+    return None if driver.cuDeviceGet(ctypes.byref(device), 0) else (driver, device)

@@ -88,6 +88,8 @@ def plan(spec: Spec, cache: BuildCache, force: bool = False, variant: str | Vari
             tools["gpu"] = find_gpu() or "none"  # it is for the GPU it was built on
         if variant.form is not None and variant.form.by_cpu:
             tools["cpu"] = cpu_kind()
+        if variant.form is not None and variant.form.image:
+            tools["image"] = variant.form.image
         source_hash = fingerprint(spec, variant.name, tools, code)
     except OSError as error:
         raise SpecError(

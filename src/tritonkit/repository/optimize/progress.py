@@ -29,6 +29,9 @@ class Progress:
     def say(self, text: str) -> None:
         """A short phrase describes the current step."""
 
+    def tell(self, text: str) -> None:
+        """A step that takes minutes tells how far it is."""
+
     def warn(self, text: str) -> None:
         """A warning for a person, such as a damaged file in the cache."""
 

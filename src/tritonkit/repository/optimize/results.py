@@ -39,6 +39,12 @@ __all__ = ["Result", "choose", "evaluate", "judged", "unmeasured_notes", "wanted
 SERVED_RUNTIMES = ("onnxruntime", "openvino")
 """Engines that `auto` chooses from, because every server has them on a CPU."""
 
+_WHY = {
+    True: "only a GPU can run it; build on a machine with one",
+    False: "a plan from a container is not run by a build; compare its answers with those of onnx-fp32",
+}
+"""Variant that ONNX Runtime's CUDA provider runs, or not -> why the gate has not judged it."""
+
 
 @dataclass(frozen=True)
 class Result:
@@ -174,16 +180,15 @@ def choose(spec: Spec, results: Sequence[Result]) -> Artifact:
 
 
 def unmeasured_notes(results: Sequence[Result], served: Mapping[str, str]) -> tuple[str, ...]:
-    """A note for each served variant that only a GPU can run, and that the gate therefore has not judged here."""
+    """A note for each served variant that the gate has not judged, because nothing here can run it."""
     return tuple(
-        f"{result.model}: {result.variant} is served without a look at its answers: only a GPU can run it;"
-        " build on a machine with one"
+        f"{result.model}: {result.variant} is served without a look at its answers: {_WHY[on_cuda]}"
         for result in results
         if result.artifact is not None
         and not result.measured
         and served.get(result.model) == result.variant
         and result.artifact.form in FORMS
-        and FORMS[result.artifact.form].runs_on_cuda
+        and ((on_cuda := FORMS[result.artifact.form].runs_on_cuda) or "image" in result.artifact.tools)
     )
 
 

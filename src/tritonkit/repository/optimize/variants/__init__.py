@@ -16,6 +16,7 @@ from tritonkit.errors import SpecError
 from tritonkit.repository.modelspec import Spec
 from tritonkit.repository.modelspec.document import nearest
 from tritonkit.repository.modelspec.engines import ENGINES
+from tritonkit.repository.optimize.container import Container
 from tritonkit.repository.optimize.job import Job
 from tritonkit.repository.optimize.llm.convert import WEIGHTS
 from tritonkit.repository.optimize.transforms import distilled, pruned
@@ -31,6 +32,7 @@ from tritonkit.repository.optimize.variants import (
     onnx_modelopt,
     onnx_tf32,
     openvino_ir,
+    tensorrt_container,
     tensorrt_library,
     tensorrt_plan,
     tflite,
@@ -53,6 +55,7 @@ __all__ = [
     "Transform",
     "Variant",
     "for_target",
+    "in_container",
     "parse",
     "servable",
     "served_name",
@@ -90,6 +93,8 @@ class Form:
     """Whether it depends on the kind of GPU it is made on, which then runs it."""
     targets: tuple[str, ...] = TARGETS
     """The targets of a build that can serve it."""
+    image: str = ""
+    """The image in whose container it is made; empty if it is made here."""
 
     @property
     def runs_on_cuda(self) -> bool:
@@ -230,6 +235,16 @@ def for_target(spec: Spec, target: str) -> Spec:
         return spec
     serving = model.serving.model_copy(update={"variant": model.serving.generation.gpu.name})
     return replace(spec, model=model.model_copy(update={"serving": serving}))
+
+
+def in_container(variant: Variant, container: Container) -> Variant:
+    """The variant, made in a container if it is a TensorRT plan; nothing on this machine can run it then."""
+    form = variant.form
+    if form is None or form.extra != "tensorrt":
+        return variant
+    precision = variant.name.rpartition("-")[2]
+    make = partial(tensorrt_container.make, precision=precision, container=container)
+    return replace(variant, form=replace(form, make=make, runtime=None, image=container.image))
 
 
 def servable(name: str, target: str) -> bool:

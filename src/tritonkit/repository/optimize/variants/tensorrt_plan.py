@@ -2,7 +2,7 @@
 
 With a GPU, `tensorrt` builds the plan, which is measured and served by Triton's tensorrt backend. Without a GPU, the
 same converter runs with `tensorrt_rtx`. This checks that the network parses and that its profiles hold. The plan, for
-TensorRT-RTX's own runtime, is kept in the cache and never served.
+TensorRT-RTX's own runtime, is kept in the cache and never served. `tensorrt_container.py` builds plans by docker.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tritonkit.errors import BuildError
 from tritonkit.repository.modelspec import Spec
+from tritonkit.repository.optimize.gpu import find_capability
 from tritonkit.repository.optimize.variants.tensorrt_build import build_plan
 from tritonkit.repository.optimize.variants.tensorrt_library import FP8_CAPABILITY, Library, choose_library
 from tritonkit.repository.optimize.variants.tensorrt_onnx import PRECISIONS, typed_network
@@ -24,9 +25,11 @@ if TYPE_CHECKING:
     from tritonkit.repository.export.artifact import Signature
     from tritonkit.repository.optimize.job import Job
 
-__all__ = ["make_fp8", "make_fp16", "make_fp32", "make_int8", "trtexec_command"]
+__all__ = ["NETWORK", "PLAN", "RECORD", "make_fp8", "make_fp16", "make_fp32", "make_int8", "trtexec_command"]
 
+PLAN = "model.plan"
 RECORD = "plan.json"
+"""The file next to a plan that says which TensorRT and which GPU it is for (`serve/core/plans.py` reads it)."""
 NETWORK = "network.onnx"
 _VARIANTS = tuple(f"tensorrt-{precision}" for precision in PRECISIONS)
 
@@ -52,6 +55,9 @@ def _make(job: Job, folder: Path, precision: str) -> tuple[str, ...]:
     with (folder / library.file).open("wb") as stream:
         stream.write(data)
     record = {"library": library.name, "precision": precision, **facts}
+    if library.gpu:
+        record |= {"tensorrt_version": library.module.__version__, "gpu": library.gpu}
+        record["compute_capability"] = find_capability()
     record["tensorrt"] = spec.model.optimize.tensorrt.model_dump(mode="json")
     (folder / RECORD).write_text(json.dumps(record, indent=1) + "\n")
     return (*_notes(spec, library, record), *notes)
@@ -92,7 +98,7 @@ def _notes(spec: Spec, library: Library, record: dict[str, Any]) -> tuple[str, .
         f"no GPU here: {library.file} was built by {library.name} for compute capabilities"
         f" {', '.join(record['compute_capabilities'])}, {about}; it is kept in the cache and not served",
         "for a plan that Triton serves, on the GPU machine: pip install tensorrt && tritonkit build"
-        f" {spec.name} --variants tensorrt-{record['precision']} --target nvidia",
+        f" {spec.name} --variants tensorrt-{record['precision']} --target nvidia, or with docker: --in-container",
         *((f"{' and '.join(left_out)}: left to that build",) if left_out else ()),
     )
 
