@@ -29,7 +29,15 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 hypothesis.settings.register_profile("tritonkit", deadline=None)
 hypothesis.settings.load_profile("tritonkit")
 
-pytest_plugins = ["tests.collected", "tests.once", "tests.parts", "tests.fakecuda", "tests.fakedriver", "tests.stores"]
+pytest_plugins = [
+    "tests.collected",
+    "tests.once",
+    "tests.parts",
+    "tests.fakecuda",
+    "tests.fakedriver",
+    "tests.fakegpu",
+    "tests.stores",
+]
 
 PROJECT = Path(__file__).resolve().parent.parent
 _CHROMIUM = [

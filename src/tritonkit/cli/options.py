@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,6 +27,7 @@ __all__ = [
     "KeyFile",
     "Repository",
     "Root",
+    "TargetChoice",
     "Timeout",
     "gateway_folder",
     "models_argument",
@@ -37,6 +39,15 @@ __all__ = [
     "refuse",
     "seconds",
 ]
+
+
+class TargetChoice(StrEnum):
+    """The kind of server that serves the repository of a build."""
+
+    cpu = "cpu"
+    gpu = "gpu"
+    nvidia = "nvidia"
+
 
 Root = Annotated[Path | None, typer.Option(help="The project's folder; found upwards from here.")]
 Repository = Annotated[Path | None, typer.Option(help="A model repository; model_repository/ by default.")]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tritonkit.serve.repository import ServedModel
     from tritonkit.serve.selection import Selection
 
-__all__ = ["devices_of", "doing_without", "plan_pools", "uses_gpu"]
+__all__ = ["devices_of", "doing_without", "find_devices", "plan_pools", "uses_gpu"]
 
 SERVER_BYTES = 600 * MIB
 """Memory of a GPU that tritonserver takes before any model: 584 MiB on an H100 (2.51)."""
@@ -34,6 +34,7 @@ SERVER_BYTES = 600 * MIB
 _CUDA = ".".join(map(str, CUDA))
 _ENGINE = "onnxruntime"
 _PLANS = "tensorrt"
+_ASKS = "its instance_group asks for a GPU (KIND_GPU)"
 
 
 def uses_gpu(model: ServedModel) -> bool:
@@ -62,6 +63,36 @@ def doing_without(installation: ServerInstallation, selection: Selection) -> tup
     return selection, len(machine.driver.devices)
 
 
+def find_devices(where: str, installation: ServerInstallation | None) -> tuple[Device, ...]:
+    """The GPUs of this machine, for what needs one.
+
+    Args:
+        where: what needs one, for errors.
+        installation: the server that is to use them; None for one that runs already.
+
+    Raises:
+        ServerStartError: CUDA sees none, or the server cannot use it.
+    """
+    driver = find_driver()
+    error = _no_gpu(driver, where, "it needs a GPU", "--target cpu")
+    if error is None and installation is not None and not installation.native:
+        error = _Machine(installation).unusable(where, "it needs a GPU")
+    if error is not None:
+        raise error
+    return driver.devices
+
+
+def _no_gpu(driver: Driver, where: str, asks: str, instead: str) -> ServerStartError | None:
+    if driver.devices:
+        return None
+    return ServerStartError(
+        where,
+        found=f"{asks}: {driver.wrong}",
+        wanted="a GPU that CUDA can use",
+        todo=f"`tritonkit doctor` says what is missing; for a machine without a GPU: {instead}",
+    )
+
+
 class _Machine:
     """The GPUs for a server; `_taken` is the memory that models before have been promised."""
 
@@ -84,21 +115,40 @@ class _Machine:
 
     def refusal(self, model: ServedModel) -> ServerStartError | None:
         """The first reason why a model cannot be served; None if there is none."""
-        checks = [self._no_gpu, self._no_such_gpu]
-        if model.backend == _ENGINE and not self._installation.native:
-            checks += [self._for_cpus, self._old_driver, self._unusable, self._no_memory]
-        if model.backend == _PLANS and self._installation.native:
-            checks += [self._other_plan]
-        return next(filter(None, (check(model) for check in checks)), None)
+        where = f"model {model.name}"
+        own_engine = model.backend == _ENGINE and not self._installation.native
+        return (
+            _no_gpu(self.driver, where, _ASKS, "tritonkit build --target cpu")
+            or self._no_such_gpu(model)
+            or (self.unusable(where, _ASKS) if own_engine else None)
+            or (self._no_memory(model) if own_engine else None)
+            or (self._other_plan(model) if model.backend == _PLANS and self._installation.native else None)
+        )
 
-    def _no_gpu(self, model: ServedModel) -> ServerStartError | None:
-        if self.driver.devices:
+    def unusable(self, where: str, asks: str) -> ServerStartError | None:
+        """The reason why the environment's ONNX Runtime cannot use a GPU that is there; None if it can."""
+        if not self._installation.for_gpu:
+            return ServerStartError(
+                where,
+                found=f"{asks}, and the server environment is for CPUs",
+                wanted="the environment for GPUs",
+                todo=how_to_change(self._installation),
+            )
+        if self.driver.too_old:
+            return ServerStartError(
+                where,
+                found=self.driver.too_old,
+                wanted=f"CUDA {_CUDA}, which driver {DRIVER} brings",
+                todo=f"install driver {DRIVER} or newer, or serve it in an image of NVIDIA's for this one"
+                " (docs/docker.md)",
+            )
+        if not self._no_provider:
             return None
         return ServerStartError(
-            f"model {model.name}",
-            found=f"its instance_group asks for a GPU (KIND_GPU): {self.driver.wrong}",
-            wanted="a GPU that CUDA can use",
-            todo="`tritonkit doctor` says what is missing; for a machine without a GPU: tritonkit build --target cpu",
+            where,
+            found=f"ONNX Runtime's CUDA provider cannot be used: {self._no_provider}",
+            wanted="a provider that finds its libraries, the driver and a GPU",
+            todo=f"see `tritonkit doctor`, or make the environment again: {how_to_remake(self._installation)}",
         )
 
     def _no_such_gpu(self, model: ServedModel) -> ServerStartError | None:
@@ -112,36 +162,6 @@ class _Machine:
             found=f"its instance_group names GPU {', '.join(map(str, absent))}, and CUDA sees {count} here",
             wanted=there,
             todo="correct `gpus` and build it again; CUDA_VISIBLE_DEVICES says which GPUs CUDA sees",
-        )
-
-    def _for_cpus(self, model: ServedModel) -> ServerStartError | None:
-        if self._installation.for_gpu:
-            return None
-        return ServerStartError(
-            f"model {model.name}",
-            found="its instance_group asks for a GPU (KIND_GPU), and the server environment is for CPUs",
-            wanted="the environment for GPUs",
-            todo=how_to_change(self._installation),
-        )
-
-    def _old_driver(self, model: ServedModel) -> ServerStartError | None:
-        if not self.driver.too_old:
-            return None
-        return ServerStartError(
-            f"model {model.name}",
-            found=self.driver.too_old,
-            wanted=f"CUDA {_CUDA}, which driver {DRIVER} brings",
-            todo=f"install driver {DRIVER} or newer, or serve it in an image of NVIDIA's for this one (docs/docker.md)",
-        )
-
-    def _unusable(self, model: ServedModel) -> ServerStartError | None:
-        if not self._no_provider:
-            return None
-        return ServerStartError(
-            f"model {model.name}",
-            found=f"ONNX Runtime's CUDA provider cannot be used: {self._no_provider}",
-            wanted="a provider that finds its libraries, the driver and a GPU",
-            todo=f"see `tritonkit doctor`, or make the environment again: {how_to_remake(self._installation)}",
         )
 
     def _other_plan(self, model: ServedModel) -> ServerStartError | None:

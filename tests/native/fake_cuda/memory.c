@@ -21,8 +21,8 @@ struct block {
 struct counters* counters;
 static struct block g_blocks[kMostBlocks];  // in order
 static size_t g_block_count;
-static char *g_places, *g_views;
-static int g_devices, g_file;
+static char *g_memory, *g_places, *g_views;  // the same pages, and by their places nobody reads them
+static int g_devices;
 static size_t g_limit;
 static pthread_mutex_t g_mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t g_begun = PTHREAD_ONCE_INIT;
@@ -49,17 +49,32 @@ static void open_counters(void) {
   if (counters == MAP_FAILED) stop("counters");
 }
 
+// Maps pages of the memory of all devices into a region. No file: a server's files have a limit.
+static bool map_memory(char* region, int protection, size_t begin, size_t bytes) {
+  void* place = mremap(g_memory + begin, 0, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, region + begin);
+  return place != MAP_FAILED && mprotect(place, bytes, protection) == 0;
+}
+
+static bool map_own(size_t begin, size_t bytes) {
+  return map_memory(g_places, PROT_NONE, begin, bytes) && map_memory(g_views, PROT_READ | PROT_WRITE, begin, bytes);
+}
+
+static char* region_of(size_t bytes, int sharing) {
+  char* region = mmap(NULL, bytes, PROT_NONE, sharing | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (region == MAP_FAILED) stop("mmap");
+  return region;
+}
+
 static void begin(void) {
   open_counters();
   g_devices = (int)setting("FAKE_CUDA_DEVICES", 1);
   g_limit = setting("FAKE_CUDA_BYTES", (size_t)1 << 30);
   if (g_devices == 0) return;
   const size_t bytes = kDeviceBytes * (size_t)g_devices;
-  g_file = memfd_create("fake_cuda", MFD_CLOEXEC);
-  if (g_file < 0 || ftruncate(g_file, (off_t)bytes) != 0) stop("memfd_create");
-  g_places = mmap(NULL, bytes, PROT_NONE, MAP_SHARED | MAP_NORESERVE, g_file, 0);
-  g_views = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, g_file, 0);
-  if (g_places == MAP_FAILED || g_views == MAP_FAILED) stop("mmap");
+  g_memory = region_of(bytes, MAP_SHARED);
+  g_places = region_of(bytes, MAP_PRIVATE);
+  g_views = region_of(bytes, MAP_PRIVATE);
+  if (!map_own(0, bytes)) stop("mremap");
 }
 
 static void lock(void) {
@@ -132,9 +147,9 @@ void* device_allocate(int device, size_t bytes) {
   return place;
 }
 
-static bool map_over(size_t begin, size_t bytes, int file, off_t offset) {
-  return mmap(g_places + begin, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, file, offset) != MAP_FAILED &&
-         mmap(g_views + begin, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, offset) != MAP_FAILED;
+static bool map_file(size_t begin, size_t bytes, int file) {
+  return mmap(g_places + begin, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, file, 0) != MAP_FAILED &&
+         mmap(g_views + begin, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) != MAP_FAILED;
 }
 
 void* device_map(int device, const char* file) {
@@ -145,7 +160,7 @@ void* device_map(int device, const char* file) {
   lock();
   const ptrdiff_t at = reserve(device, pages, true);
   void* place = at < 0 ? NULL : g_places + g_blocks[at].begin;
-  if (place != NULL && !map_over(g_blocks[at].begin, pages, opened, 0)) stop("mmap");
+  if (place != NULL && !map_file(g_blocks[at].begin, pages, opened)) stop("mmap");
   if (place != NULL) count_block(&g_blocks[at], 1);
   unlock();
   close(opened);
@@ -167,7 +182,7 @@ bool device_free(void* place) {
   const bool is_begin = at >= 0 && g_places + g_blocks[at].begin == place;
   if (is_begin) {
     const struct block block = g_blocks[at];
-    if (block.is_file && !map_over(block.begin, block.bytes, g_file, (off_t)block.begin)) stop("mmap");
+    if (block.is_file && !map_own(block.begin, block.bytes)) stop("mremap");
     memset(g_views + block.begin, kFreed, block.bytes);
     count_block(&block, -1);
     --g_block_count;

@@ -6,10 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.conftest import WriteModel
 from tritonkit.perf.tune import InstanceGroup, Point, changed_text, difference, other_buckets, tuned
 from tritonkit.repository.modelspec import load
+from tritonkit.repository.modelspec.base import Target
 
 TEXT = """\
 # What a person wrote.
@@ -61,6 +63,66 @@ def test_only_what_differs_is_written(root: Path, write_model: WriteModel, point
         assert again.dynamic_batching == expected.dynamic_batching
     else:
         assert again.dynamic_batching is False
+
+
+ON_GPU = Point(InstanceGroup("onnx-fp32", 2, 1, 1), 64, (8,), 1000)
+
+
+def applied(root: Path, text: str, point: Point, now: Point, target: Target) -> str:
+    """The text of a spec with a choice for a target, which says what the point says."""
+    folder = root / "models" / "net"
+    spec = load(folder, root, target)
+    expected = tuned(spec, point, root, target).model.serving
+    changed = changed_text(spec, point, now, target)
+    (folder / "model.yaml").write_text(changed)
+    again = load(folder, root, target).model.serving
+    names = ("variant", "max_batch_size", "dynamic_batching", "instance_group")
+    for name in names if point.max_batch_size > 1 else ("variant", "max_batch_size"):
+        assert getattr(again, name) == getattr(expected, name), name
+    return changed
+
+
+def test_a_choice_for_a_gpu_is_for_that_target_alone(root: Path, write_model: WriteModel) -> None:
+    """Each part of a setting that changes is written whole, because it replaces the one for all."""
+    write_model(TEXT, model__onnx="")
+    before = load(root / "models" / "net", root).model.serving
+    point = Point(InstanceGroup("onnx-fp16", 3, 1, 1), 32, (), 1000)
+    text = applied(root, TEXT, point, ON_GPU, "gpu")
+    assert text.startswith(TEXT)
+    assert yaml.safe_load(text)["serving"]["targets"] == {
+        "gpu": {
+            "variant": "onnx-fp16",
+            "instance_group": [{"count": 3, "kind": "gpu"}],
+            "max_batch_size": 32,
+            "dynamic_batching": {"max_queue_delay": "1000us"},
+        }
+    }
+    assert load(root / "models" / "net", root).model.serving == before
+
+
+def test_a_choice_of_the_cpu_leaves_the_gpu(root: Path, write_model: WriteModel) -> None:
+    """On a machine with a GPU; the threads are the CPU's, and the numbers of GPUs go."""
+    own = "  targets:\n    gpu: {max_batch_size: 64, instance_group: [{gpus: [0], host_policy: a}]}   # mine\n"
+    write_model(TEXT + own, model__onnx="")
+    now = replace(ON_GPU, group=InstanceGroup("onnx-fp32", 2, 1, 1))
+    point = replace(ON_GPU, group=InstanceGroup("onnx-fp32", 1, 4))
+    text = applied(root, TEXT + own, point, now, "gpu")
+    assert "# mine" in text
+    assert yaml.safe_load(text)["serving"]["targets"]["gpu"] == {
+        "max_batch_size": 64,
+        "instance_group": [{"host_policy": "a", "count": 1, "kind": "cpu"}],
+        "threads": 4,
+    }
+
+
+def test_a_choice_for_the_cpu_goes_where_its_settings_are(root: Path, write_model: WriteModel) -> None:
+    """Among those of the target, if it has some; no batching replaces what holds for all."""
+    own = "  targets:\n    cpu: {variant: onnx-int8}\n"
+    write_model(TEXT + own, model__onnx="")
+    point = Point(InstanceGroup("onnx-int8", 2, 1), 1)
+    text = applied(root, TEXT + own, point, replace(NOW, group=point.group), "cpu")
+    cpu = {"variant": "onnx-int8", "max_batch_size": 1, "dynamic_batching": False}
+    assert yaml.safe_load(text)["serving"]["targets"] == {"cpu": cpu}
 
 
 def test_a_spec_that_says_nothing_of_serving(root: Path, write_model: WriteModel) -> None:

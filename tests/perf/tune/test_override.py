@@ -63,12 +63,18 @@ def test_what_triton_fills_in_is_no_difference() -> None:
         ('string_value: "1"', 'string_value: "2"', "parameters"),
         ("onnxruntime", "openvino", "backend openvino, not onnxruntime"),
         ("dims: [ 4 ]", "dims: [ 5 ]", "inputs"),
+        ("KIND_CPU", "KIND_GPU", "instances on GPU, not CPU"),
     ],
 )
 def test_what_matters_is_named(old: str, new: str, words: str) -> None:
     """The field, what is served and what was wanted."""
     assert old in NETWORK
     assert words in (unlike(read(NETWORK), read(NETWORK.replace(old, new))) or "")
+
+
+def test_a_group_without_a_kind_may_run_anywhere() -> None:
+    """Triton decides, and reports what it decided."""
+    assert unlike(read(NETWORK.replace("KIND_CPU", "KIND_AUTO")), read(NETWORK)) is None
 
 
 def test_no_batching_is_another_thing_than_batching_at_once() -> None:

@@ -74,16 +74,22 @@ onnxruntime.InferenceSession = Session
 
 def fake_environment(folder: Path, **settings: bool) -> CudaEnvironment:
     """An environment below `folder`, in which a provider is missing, does not load, takes no graphs, or dies."""
-    place = folder / "fake"
-    place.mkdir(parents=True)
-    (place / "onnxruntime.py").write_text(_RUNTIME)
-    (place / "settings.json").write_text(json.dumps(settings))
-    python = folder / "bin" / "python"
-    python.parent.mkdir()
-    python.write_text(f'#!/bin/sh\nPYTHONPATH="{place}" exec "{sys.executable}" "$@"\n')
-    python.chmod(0o755)
+    (folder / "bin").mkdir(parents=True)
+    python = write_python(folder, Path(sys.executable), **settings)
     (folder / "lib/python3.11/site-packages/onnxruntime_gpu-9.9.9.dist-info").mkdir(parents=True)
     return CudaEnvironment(python, (), GPU)
+
+
+def write_python(folder: Path, real: Path, **settings: bool) -> Path:
+    """Write the Python of an environment: another one, to which ONNX Runtime has a CUDA provider."""
+    place, python = folder / "fake", folder / "bin" / "python"
+    place.mkdir()
+    (place / "onnxruntime.py").write_text(_RUNTIME)
+    (place / "settings.json").write_text(json.dumps(settings))
+    python.unlink(missing_ok=True)
+    python.write_text(f'#!/bin/sh\nPYTHONPATH="{place}" exec "{real}" "$@"\n')
+    python.chmod(0o755)
+    return python
 
 
 def log_of(environment: CudaEnvironment) -> list[dict[str, object]]:

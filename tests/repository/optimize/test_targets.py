@@ -10,15 +10,13 @@ import pytest
 from tests.conftest import WriteModel
 from tests.repository.optimize.small_specs import RELU, onnx_file
 from tritonkit.errors import SpecError
-from tritonkit.repository.commands import build
 from tritonkit.repository.modelspec import Spec
 from tritonkit.repository.optimize import gpu
 from tritonkit.repository.optimize.gpu_judging import GpuJudge
 from tritonkit.repository.optimize.results import wanted_variants
 from tritonkit.repository.optimize.variants import FORMS, TARGETS, for_target, servable
 from tritonkit.repository.pipeline import build_repository
-from tritonkit.serve import install
-from tritonkit.serve.core import cuda
+from tritonkit.serve import judge
 
 
 def of_variant(write_model: WriteModel, variant: str) -> Spec:
@@ -78,18 +76,18 @@ def test_a_gpu_is_named_with_its_driver(tmp_path: Path, monkeypatch: pytest.Monk
 def test_the_judge_is_the_servers_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each lack is a reason to judge on the CPU."""
     monkeypatch.setattr(gpu, "find_gpu", lambda: None)
-    assert build._judge(tmp_path) == "the CUDA driver shows no GPU on this machine"
+    assert judge.find_judge(tmp_path) == "the CUDA driver shows no GPU on this machine"
     monkeypatch.setattr(gpu, "find_gpu", lambda: "NVIDIA Fake 80GB")
     python: Path | None = None
-    monkeypatch.setattr(install, "find_server", lambda root: SimpleNamespace(python_bin=python))
-    assert build._judge(tmp_path) == "tritonserver on PATH is not tritonkit's own"
+    monkeypatch.setattr(judge, "find_server", lambda root: SimpleNamespace(python_bin=python))
+    assert judge.find_judge(tmp_path) == "tritonserver on PATH is not tritonkit's own"
     python = tmp_path / "bin"
-    reason = build._judge(tmp_path)
+    reason = judge.find_judge(tmp_path)
     assert isinstance(reason, str)
     assert "its CUDA provider is not installed (tritonkit server install --gpu)" in reason
-    monkeypatch.setattr(cuda, "why_no_provider", lambda environment: "")
-    monkeypatch.setattr(cuda, "cuda_libraries", lambda environment: (environment / "libcudart.so.13",))
-    judge = build._judge(tmp_path)
-    assert isinstance(judge, GpuJudge)
-    assert judge.environment.python == tmp_path / "bin" / "python"
-    assert judge.environment.libraries == (str(tmp_path / "libcudart.so.13"),)
+    monkeypatch.setattr(judge, "why_no_provider", lambda environment: "")
+    monkeypatch.setattr(judge, "cuda_libraries", lambda environment: (environment / "libcudart.so.13",))
+    found = judge.find_judge(tmp_path)
+    assert isinstance(found, GpuJudge)
+    assert found.environment.python == tmp_path / "bin" / "python"
+    assert found.environment.libraries == (str(tmp_path / "libcudart.so.13"),)

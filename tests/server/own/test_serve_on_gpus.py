@@ -43,8 +43,7 @@ def test_models_on_gpus_are_served_with_pools_for_them(
     def pools(endpoint: Endpoint) -> list[str]:
         return [line.partition("] ")[2] for line in endpoint.log.read_text().splitlines() if "memory pool is" in line]
 
-    # The limit of files follows from requests, and the memory of the GPU is a file.
-    with serve(repository, max_request_mib=2047, **FREE) as endpoint:
+    with serve(repository, **FREE) as endpoint:
         assert (endpoint.models, dict(endpoint.failed)) == (("cpu", "gpu"), {})
         pinned, cuda = pools(endpoint)
     batch = 550 * MIB  # 4 items of 2 tensors of 48 MB, and half as much again, in whole MiB

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from tritonkit.cli.completion import complete_model
 from tritonkit.cli.fields import expanded
-from tritonkit.cli.options import AllowPlaintext, AsJson, KeyFile, Root, project_folder, read_key
+from tritonkit.cli.options import AllowPlaintext, AsJson, KeyFile, Root, TargetChoice, project_folder, read_key
 from tritonkit.cli.output import note, print_json, print_line
 from tritonkit.disk import unwritable
 from tritonkit.extras import need_package
@@ -61,6 +61,13 @@ class TuneOptions:
             unit="rate",
         ),
     ] = None
+    target: Annotated[
+        TargetChoice,
+        Option(
+            "The server of the search: tritonkit's on this machine's CPU; on its GPU, where each network may also stay"
+            " on the CPU; NVIDIA's image at --address."
+        ),
+    ] = TargetChoice.cpu
     variants: Annotated[
         Sequence[str],
         Option(
@@ -110,6 +117,9 @@ def command(
     open loop on a server of their own, or on a running one (--address), which afterwards serves as before. Ctrl-C gives
     the best so far; the same command continues later. Exit code 0 if a way holds the target, 1 if none does.
 
+    With --target gpu the ways are one to four instances on the GPU or the CPU, batch limits, and no queue delay or the
+    present one; the choice becomes settings for that target alone.
+
     The other objectives choose, at one rate, among the ways that hold the target: the lowest latency, or the least
     processor time per request.
 
@@ -127,7 +137,7 @@ def command(
     _keep_rate(plan, spec, outcome)
     text = ""
     if outcome.best and find_spec("ruamel"):
-        text = changed_text(spec, outcome.best.point, outcome.now)
+        text = changed_text(spec, outcome.best.point, outcome.now, plan.target)
     diff = difference(spec, text) if text else ""
     if as_json:
         print_json(outcome.to_dict() | {"diff": diff})
@@ -163,6 +173,7 @@ def _plan(project: Path, name: str, options: TuneOptions, key: str | None, allow
         allow_plaintext,
         options.cores,
         options.client_batching,
+        options.target.value,
     )
 
 
@@ -171,7 +182,7 @@ def _keep_rate(plan: TunePlan, spec: Spec, outcome: Outcome) -> None:
     from tritonkit.perf.load.rates import keep_rate
 
     now = outcome.current
-    is_rate = plan.objective.name == "throughput" and plan.address is None and plan.cores is None
+    is_rate = plan.objective.name == "throughput" and (plan.address, plan.cores, plan.target) == (None, None, "cpu")
     if is_rate and now is not None and now.rate_per_s and not outcome.ended:
         keep_rate(plan.root, spec.name, str(plan.slo), now.rate_per_s, "tune")
 
@@ -185,8 +196,9 @@ def _apply(spec: Spec, outcome: Outcome, text: str, address: str | None) -> None
         spec.file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise unwritable(spec.file, error) from error
+    target = "" if outcome.target == "cpu" else f" --target {outcome.target}"
     there = "" if address is None else f", then tritonkit reload {spec.name} --address {address}"
-    note(f"written: {spec.file}; now: tritonkit build {spec.name}{there}")
+    note(f"written: {spec.file}; now: tritonkit build {spec.name}{target}{there}")
 
 
 def _end(outcome: Outcome) -> None:
@@ -205,6 +217,8 @@ def _end(outcome: Outcome) -> None:
 
 
 def _print(outcome: Outcome, diff: str) -> None:
+    if outcome.machine:
+        print_line(outcome.machine)
     for name, evaluation in (("now", outcome.current), ("best", outcome.best)):
         if evaluation is not None:
             words = outcome.objective.words(evaluation, str(outcome.slo))

@@ -192,7 +192,7 @@ def _used(gpu: GpuReport | None) -> tuple[int, float | None]:
 def _now(ready: Ready, say: Callable[[str], None]) -> tuple[Costs, float, float, GpuReport | None]:
     """Costs of the present way, the factor by which its runs take longer under load than one by one, its highest
     rate of answers, and the GPUs under load."""
-    generator, instances = ready.generator, ready.now.group.instances
+    generator, instances = ready.generator, ready.now.group.all_instances
     costs = ready.server.costs(generator, ready.shapes)
     network = ready.spec.network_name
     for tries_left in reversed(range(_TRIES)):

@@ -1,8 +1,8 @@
 """The search for a way to serve a model that holds a latency target at the highest rate.
 
-`space` has the choices, `server` a server whose way of serving changes from trial to trial, `remote` one that runs
-already, `costs` the costs of runs on it, `search` the search, `ranking` its order, `state` its results on disk, `apply`
-the choice in model.yaml.
+`space` has the choices, `candidates` those of a model on this machine, `server` a server whose way of serving changes
+from trial to trial, `remote` one that runs already, `costs` the costs of runs on it, `search` the search, `ranking` its
+order, `state` its results on disk, `apply` the choice in model.yaml.
 """
 
 from tritonkit.perf.simulation import Costs, Simulated, SimulatedBatcher, fit, highest_rate, simulate

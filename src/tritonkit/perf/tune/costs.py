@@ -16,8 +16,9 @@ from tritonkit.client import Client
 from tritonkit.errors import ClientError
 from tritonkit.perf.load.openloop import Arrivals, Generator, Record, draw
 from tritonkit.perf.simulation import Costs, ObservedRun, fit
+from tritonkit.perf.tune.space import Point
 
-__all__ = ["measure_costs", "observe", "saturated_per_s"]
+__all__ = ["costs_of", "measure_costs", "observe", "saturated_per_s"]
 
 _ALONE_S, _LEVEL_S = 1.0, 0.5
 _APART = 4.0
@@ -28,7 +29,9 @@ _ROUNDS = (5, 200)
 _KINDS = 16
 """The most different requests that are measured, spread evenly over all of them."""
 _UNDER_WAY = (3, 8, 16)
-"""Requests in flight for each instance: all instances are busy, with batches from small to large."""
+"""Requests in flight for each instance: all instances are busy, with batches from small to large ..."""
+_UNDER_WAY_ON_GPU = (4, 16, 64)
+"""... and for each on a GPU, which is at its best with batches of 32 and more."""
 _REPEATS, _MOST = 3, 8000
 """Requests of a level: at least and at most this many times the number in flight."""
 _MORE = 1.1
@@ -52,7 +55,19 @@ class _Level:
     run_s: float
 
 
-def measure_costs(generator: Generator, network: str, instances: int, shapes: Sequence[int] = ()) -> Costs:
+def costs_of(point: Point, generator: Generator, network: str, shapes: Sequence[int]) -> Costs:
+    """The costs of a model that is served in this way; see `measure_costs`."""
+    levels = _UNDER_WAY_ON_GPU if point.group.gpus else _UNDER_WAY
+    return measure_costs(generator, network, point.group.all_instances, shapes, levels)
+
+
+def measure_costs(
+    generator: Generator,
+    network: str,
+    instances: int,
+    shapes: Sequence[int] = (),
+    under_way: Sequence[int] = _UNDER_WAY,
+) -> Costs:
     """Load a model as it is served now.
 
     Args:
@@ -60,6 +75,7 @@ def measure_costs(generator: Generator, network: str, instances: int, shapes: Se
         network: the Triton model whose batches count.
         instances: instances of that Triton model, on all servers together.
         shapes: a number for the shape of each of the generator's requests; empty if all are the same.
+        under_way: requests in flight for each instance, from few to many.
 
     Raises:
         ClientError: requests fail, or the network runs for none of them.
@@ -73,11 +89,11 @@ def measure_costs(generator: Generator, network: str, instances: int, shapes: Se
     medians = np.median(times, axis=0)
     middle = int(np.argmin(abs(medians - medians.mean())))
     levels = []
-    for level in _UNDER_WAY:
-        under_way = max(1, level * instances // servers)
+    for level in under_way:
+        in_flight = max(1, level * instances // servers)
         count = int(_LEVEL_S * instances / mean_s)
-        count = min(max(count, _REPEATS * under_way * servers), _MOST)
-        levels.append(_load(generator, network, np.full(count, kinds[middle]), under_way))
+        count = min(max(count, _REPEATS * in_flight * servers), _MOST)
+        levels.append(_load(generator, network, np.full(count, kinds[middle]), in_flight))
     fixed_s, item_s = fit(
         [level.batch for level in levels], [instances * level.batch / level.per_s for level in levels]
     )

@@ -11,6 +11,7 @@ from tritonkit.perf.simulation import Costs, SimulatedBatcher, simulate_alone
 from tritonkit.perf.tune.client_batching import ClientBatching
 from tritonkit.perf.tune.objective import Objective
 from tritonkit.perf.tune.space import InstanceGroup, Point
+from tritonkit.repository.modelspec.base import Target
 
 __all__ = ["Evaluation", "Listener", "Outcome", "Stage"]
 
@@ -55,6 +56,8 @@ class Outcome:
         objective: the search's objective.
         client_batching: settings with which clients hold a higher rate of items at the best point; None if none were
             found or sought.
+        target: the target of a build for which the model was tuned.
+        gpus: the names of the machine's GPUs, for a target with GPUs.
     """
 
     slo: Slo
@@ -71,11 +74,15 @@ class Outcome:
     objective: Objective = field(default_factory=Objective)
     client_batching: ClientBatching | None = None
     complete: bool = True
+    target: Target = "cpu"
+    gpus: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return {
             "slo": str(self.slo),
+            "target": self.target,
+            "gpus": list(self.gpus),
             "objective": asdict(self.objective),
             "best": None if self.best is None else asdict(self.best),
             "current": None if self.current is None else asdict(self.current),
@@ -92,6 +99,14 @@ class Outcome:
         }
 
     @property
+    def machine(self) -> str:
+        """The target and the GPUs for which these figures hold; empty for the CPU alone."""
+        if self.target == "cpu":
+            return ""
+        names = [f"{self.gpus.count(name)} x {name}" if self.gpus.count(name) > 1 else name for name in self.gpus]
+        return f"target {self.target}, {', '.join(dict.fromkeys(names)) or 'GPUs of the server'}"
+
+    @property
     def answered(self) -> list[tuple[float, float, Point]]:
         """Rate, tail in milliseconds and way of serving of each run under load that had an answer."""
         return [
@@ -106,7 +121,7 @@ class Outcome:
         """The point that came closest to the target, and the reason why nothing holds it, if nothing does."""
         percent, target_ms = self.slo.tightest
         alone = [
-            (simulate_alone(SimulatedBatcher(group.instances, 1), costs).percentile_ms(percent), group)
+            (simulate_alone(SimulatedBatcher(group.all_instances, 1), costs).percentile_ms(percent), group)
             for group, costs in self.costs.items()
         ]
         parts = []

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from tritonkit.perf.tune.space import Point, tuned
 from tritonkit.repository.export import Artifact
 from tritonkit.repository.modelspec import Spec
+from tritonkit.repository.modelspec.base import Target
 from tritonkit.repository.pipeline import render_models
 from tritonkit.repository.render.message import parse_text
 
@@ -18,13 +19,16 @@ Configs: TypeAlias = Mapping[str, Any]
 """Triton model -> its `ModelConfig` message; the parts of an ensemble before it."""
 
 
-def configurations(spec: Spec, artifact: Artifact, root: Path, cores: int, point: Point) -> dict[str, Any]:
-    """The files that a build would publish of a spec served in this way, on a machine with a number of cores.
+def configurations(
+    spec: Spec, artifact: Artifact, root: Path, cores: int, point: Point, target: Target = "cpu"
+) -> dict[str, Any]:
+    """The files that a build for a target would publish of a spec served in this way, on a machine with a number of
+    cores.
 
     Raises:
         RenderError: it cannot be served in this way.
     """
-    rendered = render_models(tuned(spec, point, root), artifact, root, "cpu", cores)
+    rendered = render_models(tuned(spec, point, root, target), artifact, root, target, cores)
     return {model.plan.name: parse_text(model.config, f"{model.plan.name}/config.pbtxt") for model in rendered}
 
 
@@ -34,7 +38,16 @@ def unlike(expected: Any, actual: Any) -> str | None:
     What Triton fills in (names of instance groups, files, defaults) and the warm-up do not matter.
     """
     pairs = zip(_facts(expected).items(), _facts(actual).values(), strict=True)
-    return next((f"{key} {b}, not {a}" for (key, a), b in pairs if a != b), None)
+    return next((f"{key} {b}, not {a}" for (key, a), b in pairs if a != b), _other_device(expected, actual))
+
+
+def _other_device(expected: Any, actual: Any) -> str | None:
+    """The first group of instances on another device; Triton decides where a group without a kind runs."""
+    for rendered, served in zip(expected.instance_group, actual.instance_group, strict=False):
+        if rendered.kind not in (served.kind, rendered.KIND_AUTO):
+            names = [group.Kind.Name(group.kind).removeprefix("KIND_") for group in (served, rendered)]
+            return f"instances on {names[0]}, not {names[1]}"
+    return None
 
 
 def in_order(configs: Configs, served: Configs) -> list[str]:

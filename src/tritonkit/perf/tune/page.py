@@ -69,6 +69,7 @@ def importance(outcome: Outcome) -> list[tuple[str, float]]:
     best, as far as it was simulated (1 / `HOPELESS`). These are uncorrected predictions."""
     knobs: dict[str, Callable[[Point], object]] = {
         "variant": lambda p: p.group.variant,
+        "device": lambda p: p.group.gpus > 0,
         "instances x threads": lambda p: (p.group.instances, p.group.threads),
         "batch limit": lambda p: p.max_batch_size,
         "queue delay": lambda p: p.delay_us,

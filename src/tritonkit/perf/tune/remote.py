@@ -27,12 +27,13 @@ from tritonkit.errors import (
 )
 from tritonkit.perf.load.openloop import Generator
 from tritonkit.perf.simulation import Costs
-from tritonkit.perf.tune.costs import measure_costs
+from tritonkit.perf.tune.costs import costs_of
 from tritonkit.perf.tune.override import Configs, configurations, in_order, unlike
 from tritonkit.perf.tune.server import Gone
 from tritonkit.perf.tune.space import Point
 from tritonkit.repository.export import Artifact
 from tritonkit.repository.modelspec import Spec
+from tritonkit.repository.modelspec.base import Target
 
 __all__ = ["Remote"]
 
@@ -55,6 +56,7 @@ class Remote:
         address: its gRPC address.
         admin_key: the key that the server requires for loads, if any.
         allow_plaintext: send that key without TLS to another machine.
+        target: the target of the build that it serves.
 
     Raises, when it is entered:
         UsageError: the address is invalid, a key would go in plain text, or the model is not served as the spec says.
@@ -74,8 +76,10 @@ class Remote:
         admin_key: str | None = None,
         *,
         allow_plaintext: bool = False,
+        target: Target = "cpu",
     ) -> None:
         self._root, self._spec, self._artifact, self._cores = root, spec, artifact, cores
+        self._target = target
         self._point = first
         self._address, self._key, self._plaintext = address, admin_key, allow_plaintext
         self._before: Configs = {}
@@ -135,8 +139,8 @@ class Remote:
                 )
 
     def costs(self, generator: Generator, shapes: Sequence[int]) -> Costs:
-        """See `measure_costs`."""
-        return measure_costs(generator, self._spec.network_name, self._point.group.instances, shapes)
+        """See `costs_of`."""
+        return costs_of(self._point, generator, self._spec.network_name, shapes)
 
     def used_s(self) -> None:
         """See `Served`; the processor time of another machine or user cannot be seen."""
@@ -144,7 +148,7 @@ class Remote:
     # -- loads
 
     def _configurations(self, point: Point) -> dict[str, Any]:
-        return configurations(self._spec, self._artifact, self._root, self._cores, point)
+        return configurations(self._spec, self._artifact, self._root, self._cores, point, self._target)
 
     def _load(self, client: Client, configs: Configs) -> None:
         """Load these configurations; models that already have them stay."""

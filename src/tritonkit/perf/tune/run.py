@@ -15,28 +15,22 @@ from tritonkit.perf.load.network import network_inputs
 from tritonkit.perf.load.openloop import Generator, Slo
 from tritonkit.perf.load.workloads import prepare
 from tritonkit.perf.tune.at_rate import SearchAtRate
+from tritonkit.perf.tune.candidates import find_artifacts, find_gpus, find_space, refuse
 from tritonkit.perf.tune.client_batching import ClientBatching, best_client_batching
 from tritonkit.perf.tune.objective import Objective
 from tritonkit.perf.tune.outcome import Evaluation, Listener, Outcome
 from tritonkit.perf.tune.remote import Remote
 from tritonkit.perf.tune.search import FAILURES, Search
 from tritonkit.perf.tune.server import Embedded, Served
-from tritonkit.perf.tune.space import Point, Space, current, other_buckets, space_of
+from tritonkit.perf.tune.space import Point, Space
 from tritonkit.perf.tune.state import load_state, save_state, state_file
-from tritonkit.repository.export import Artifact, BuildCache
+from tritonkit.repository.export import Artifact
 from tritonkit.repository.modelspec import Spec, load
-from tritonkit.repository.optimize.results import choose, evaluate, wanted_variants
-from tritonkit.repository.optimize.runtimes import RUNTIMES
-from tritonkit.repository.optimize.variants import PYTHON
-from tritonkit.repository.pipeline import render_models
-from tritonkit.repository.render.values import ModelPlan
+from tritonkit.repository.modelspec.base import Target
+from tritonkit.repository.optimize.variants import for_target
 from tritonkit.serve.runs import find_metrics
 
 __all__ = ["Ready", "TunePlan", "prepared", "tune"]
-
-_MOST_BATCH = 32
-_ENGINES = ("onnxruntime", "openvino")
-"""Variants that the embedded server has."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +47,8 @@ class TunePlan:
         fresh: whether to forget the results of earlier searches.
         objective: the objective to optimize.
         client_batching: whether to check in the remaining time if clients that batch hold a higher rate.
+        target: the target of a build whose settings and servers are searched: `cpu`; `gpu`, on a machine with a GPU;
+            `nvidia` only at an address.
         address: gRPC address, host:port, of a running server that serves this project's repository; None: an embedded
             server is started.
         admin_key: the key with which that server lets models be loaded.
@@ -73,9 +69,16 @@ class TunePlan:
     allow_plaintext: bool = False
     cores: int | None = None
     client_batching: bool = False
+    target: Target = "cpu"
 
     def __post_init__(self) -> None:
         if self.address is None:
+            if self.target == "nvidia":
+                raise UsageError(
+                    "--target nvidia",
+                    found="no --address",
+                    wanted="--address too: only tritonkit's own server is started, and that serves target cpu or gpu",
+                )
             if self.cores is not None:
                 raise UsageError(
                     "--cores",
@@ -98,6 +101,13 @@ class TunePlan:
                 todo="leave out --address, or optimize throughput or latency",
             )
         host = parse_address(self.address).host
+        if self.target != "cpu" and not is_loopback(host):
+            raise UsageError(
+                f"--address {self.address}",
+                found=f"a server on another machine, with --target {self.target}",
+                wanted="a server on this machine, whose GPUs are known here",
+                todo="run the command on that machine, with the project there",
+            )
         if self.cores is None and not is_loopback(host):
             raise UsageError(
                 f"--address {self.address}",
@@ -132,6 +142,8 @@ class Ready:
     """Hashes of the variants' artifacts."""
     start_s: float = 0.0
     """Seconds until the embedded server was ready."""
+    gpus: tuple[str, ...] = ()
+    """Names of the machine's GPUs, for a target with GPUs."""
 
 
 class _Saving(Listener):
@@ -155,15 +167,16 @@ def tune(plan: TunePlan, listener: Listener | None = None) -> tuple[Spec, Outcom
     Raises:
         SpecError, UsageError: there is no such model, or it has nothing to choose.
         BuildError: the variant that is served cannot be made or is not good enough.
-        ServerError: there is no server, or it does not start in the present way; at an address, the model could not be
-            served as before at the end.
+        ServerError: there is no server, no GPU for a target with GPUs, or it does not start in the present way; at an
+            address, the model could not be served as before at the end.
         ClientError: a server at an address fails as `Remote` describes.
     """
     with prepared(plan) as ready:
         file = state_file(plan.root, ready.spec)
         if plan.fresh:
             file.unlink(missing_ok=True)
-        earlier = load_state(file, ready.spec, plan.slo, ready.hashes, plan.objective, plan.where)
+        where = " ".join((plan.where, *([plan.target] if plan.target != "cpu" else []), *ready.gpus)).strip()
+        earlier = load_state(file, ready.spec, plan.slo, ready.hashes, plan.objective, where)
         kind = Search if plan.objective.name == "throughput" else SearchAtRate
         search = kind(
             ready.server,
@@ -181,11 +194,11 @@ def tune(plan: TunePlan, listener: Listener | None = None) -> tuple[Spec, Outcom
 
         def save() -> None:
             save_state(
-                file, ready.spec, plan.slo, ready.hashes, plan.objective, search.costs, search.evaluations, plan.where
+                file, ready.spec, plan.slo, ready.hashes, plan.objective, search.costs, search.evaluations, where
             )
 
         search.listener = _Saving(listener or Listener(), save)
-        outcome = search.run()
+        outcome = replace(search.run(), target=plan.target, gpus=ready.gpus)
         save()
         if plan.client_batching and outcome.best and not outcome.ended:
             client_batching = _client_batching(plan, ready, outcome, search.listener)
@@ -218,14 +231,13 @@ def _client_batching(plan: TunePlan, ready: Ready, outcome: Outcome, listener: L
 def prepared(plan: TunePlan) -> Iterator[Ready]:
     """A server with the model as it is served now, embedded or at the plan's address, and a load generator for it;
     errors as `tune`."""
-    spec = load(plan.root / "models" / plan.model, plan.root)
-    _refuse(spec)
-    artifacts, served = _artifacts(spec, plan)
-    network = _network(spec, artifacts[served], plan)
-    now = current(spec, network, served)
-    most = max(_MOST_BATCH, now.max_batch_size)
-    space = space_of(network, list(artifacts), plan.machine_cores, most)
-    space = replace(space, buckets=other_buckets(spec))
+    gpus = find_gpus(plan.root, plan.target, there=plan.address is not None)
+    spec = for_target(load(plan.root / "models" / plan.model, plan.root, plan.target), plan.target)
+    refuse(spec)
+    artifacts, served = find_artifacts(
+        spec, plan.root, plan.variants, plan.target, served_alone=plan.address is not None
+    )
+    now, space = find_space(spec, artifacts, served, plan.root, plan.target, plan.machine_cores, len(gpus))
     hashes = {name: artifact.source_hash for name, artifact in artifacts.items()}
     with (
         _server(plan, spec, artifacts, now) as server,
@@ -233,7 +245,7 @@ def prepared(plan: TunePlan) -> Iterator[Ready]:
     ):
         shapes = _shapes(spec, plan.root, server.address)
         start_s = server.start_s if isinstance(server, Embedded) else 0.0
-        yield Ready(spec, server, generator, space, now, shapes, hashes, start_s)
+        yield Ready(spec, server, generator, space, now, shapes, hashes, start_s, gpus)
 
 
 def _metrics(plan: TunePlan, server: Served) -> tuple[str, ...]:
@@ -244,7 +256,7 @@ def _metrics(plan: TunePlan, server: Served) -> tuple[str, ...]:
 
 def _server(plan: TunePlan, spec: Spec, artifacts: Mapping[str, Artifact], now: Point) -> Embedded | Remote:
     if plan.address is None:
-        return Embedded(plan.root, spec, artifacts, now)
+        return Embedded(plan.root, spec, artifacts, now, plan.target)
     return Remote(
         plan.root,
         spec,
@@ -254,54 +266,8 @@ def _server(plan: TunePlan, spec: Spec, artifacts: Mapping[str, Artifact], now: 
         plan.address,
         plan.admin_key,
         allow_plaintext=plan.allow_plaintext,
+        target=plan.target,
     )
-
-
-def _refuse(spec: Spec) -> None:
-    """Refuse models that have nothing to choose by rate and latency."""
-    serving = spec.model.serving
-    for there, what in (
-        (serving.sequence_batching is not None, "sequences keep their instance"),
-        (serving.decoupled, "a request has any number of answers"),
-        (len(serving.instance_group) > 1, "several groups of instances"),
-        (serving.response_cache, "the response cache is on, and its answers would be measured"),
-    ):
-        if there:
-            raise UsageError(
-                f"{spec.file} serving",
-                found=what,
-                wanted="a model of single requests and answers",
-                todo=f"tritonkit load {spec.name} --find-rate --slo p99=50ms: the rate that it holds now",
-            )
-
-
-def _artifacts(spec: Spec, plan: TunePlan) -> tuple[dict[str, Artifact], str]:
-    """Variants that may be served, and the one that is served now."""
-    results = evaluate(
-        spec,
-        wanted_variants(spec, plan.variants),
-        BuildCache.of_project(plan.root),
-        threads=cores(),
-        timed=spec.model.serving.variant == "auto",
-    )
-    served = choose(spec, results)
-    usable = {
-        result.variant: result.artifact
-        for result in results
-        if result.passed and result.artifact and _runs_here(result.runtime, result.variant)
-    }
-    if plan.address is not None:
-        usable = {}  # other variants are other files, which that server does not have
-    return {served.variant: served} | usable, served.variant
-
-
-def _runs_here(runtime: str | None, variant: str) -> bool:
-    return variant == PYTHON or (runtime in RUNTIMES and runtime in _ENGINES)
-
-
-def _network(spec: Spec, artifact: Artifact, plan: TunePlan) -> ModelPlan:
-    models = render_models(spec, artifact, plan.root, "cpu", plan.machine_cores)
-    return next(model.plan for model in models if model.plan.name == spec.network_name)
 
 
 def _shapes(spec: Spec, root: Path, address: str) -> tuple[int, ...]:

@@ -16,10 +16,11 @@ from tritonkit.errors import ClientError, ServerError
 from tritonkit.machine import cores, tree_processor_s
 from tritonkit.perf.load.openloop import Generator
 from tritonkit.perf.simulation import Costs
-from tritonkit.perf.tune.costs import measure_costs
+from tritonkit.perf.tune.costs import costs_of
 from tritonkit.perf.tune.space import Point, tuned
 from tritonkit.repository.export import Artifact
 from tritonkit.repository.modelspec import Spec
+from tritonkit.repository.modelspec.base import Target
 from tritonkit.repository.pipeline import render_models
 from tritonkit.repository.publish.publish import publish
 from tritonkit.serve import Server
@@ -63,10 +64,13 @@ class Embedded:
         spec: the model's.
         artifacts: the artifact of each variant that may be served.
         first: the way of serving at the start.
+        target: the target of a build that the machine is.
     """
 
-    def __init__(self, root: Path, spec: Spec, artifacts: Mapping[str, Artifact], first: Point) -> None:
-        self._root, self._spec, self._artifacts = root, spec, artifacts
+    def __init__(
+        self, root: Path, spec: Spec, artifacts: Mapping[str, Artifact], first: Point, target: Target = "cpu"
+    ) -> None:
+        self._root, self._spec, self._artifacts, self._target = root, spec, artifacts, target
         self._point = first
         self._server: Server | None = None
         self._port = 0
@@ -123,8 +127,8 @@ class Embedded:
             self._restart()  # a load that failed halfway
 
     def costs(self, generator: Generator, shapes: Sequence[int]) -> Costs:
-        """See `measure_costs`."""
-        return measure_costs(generator, self._spec.network_name, self._point.group.instances, shapes)
+        """See `costs_of`."""
+        return costs_of(self._point, generator, self._spec.network_name, shapes)
 
     def used_s(self) -> float:
         """See `Served`; includes the processes of its Python models."""
@@ -133,9 +137,9 @@ class Embedded:
     # -- the server
 
     def _publish(self, point: Point) -> None:
-        spec = tuned(self._spec, point, self._root)
+        spec = tuned(self._spec, point, self._root, self._target)
         artifact = self._artifacts[point.group.variant]
-        publish(self._repository, render_models(spec, artifact, self._root, "cpu", cores()))
+        publish(self._repository, render_models(spec, artifact, self._root, self._target, cores()))
 
     def _start(self) -> None:
         server = Server(

@@ -7,14 +7,13 @@ import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tritonkit import watched
 from tritonkit.cli import watch
 from tritonkit.cli.fields import expanded
-from tritonkit.cli.options import AsJson, Root, models_argument, project_folder, seconds
+from tritonkit.cli.options import AsJson, Root, TargetChoice, models_argument, project_folder, seconds
 from tritonkit.cli.output import note, print_json, print_table
 from tritonkit.errors import BuildError, RenderError, TritonkitError, UsageError
 from tritonkit.option import Option
@@ -25,20 +24,11 @@ if TYPE_CHECKING:
     from tritonkit.cli.progress import Announcing
     from tritonkit.repository.export.samples import Batch
     from tritonkit.repository.optimize.container import Container
-    from tritonkit.repository.optimize.gpu_judging import GpuJudge
     from tritonkit.repository.pipeline import Repository
     from tritonkit.repository.publish.publish import Rendered
     from tritonkit.repository.render.own_python import Verdicts
 
-__all__ = ["TargetChoice", "command", "print_build"]
-
-
-class TargetChoice(StrEnum):
-    """The kind of server that will serve the repository."""
-
-    cpu = "cpu"
-    gpu = "gpu"
-    nvidia = "nvidia"
+__all__ = ["command", "print_build"]
 
 
 @dataclass(frozen=True)
@@ -100,6 +90,7 @@ def command(
     """
     from tritonkit.repository.pipeline import build_repository
     from tritonkit.repository.publish.numbers import used_by_all
+    from tritonkit.serve.judge import find_judge
 
     folder = project_folder(root)
     watched.limit(seconds("--step-timeout", options.step_timeout, least=1))
@@ -132,7 +123,7 @@ def command(
             keep_going=True,
             prover=_prove,
             refused=watch.refused,
-            gpu=_judge(folder) if options.target is TargetChoice.gpu else "",
+            gpu=find_judge(folder) if options.target is TargetChoice.gpu else "",
             container=_container(options, shown),
         )
     if as_json or repository.results:
@@ -171,30 +162,6 @@ def _container(options: BuildOptions, shown: Announcing) -> Container | None:
     from tritonkit.repository.optimize.container import Container
 
     return Container(options.image, shown.tell) if options.in_container else None
-
-
-def _judge(root: Path) -> GpuJudge | str:
-    """The judge of variants for a GPU, or the reason why they are judged on the CPU."""
-    from tritonkit.errors import ServerNotFound
-    from tritonkit.repository.optimize.gpu import CudaEnvironment, described_gpu
-    from tritonkit.repository.optimize.gpu_judging import GpuJudge
-    from tritonkit.repository.render.gpu_network import runs_on_gpu
-    from tritonkit.serve.core.cuda import cuda_libraries, why_no_provider
-    from tritonkit.serve.install import find_server
-
-    gpu = described_gpu()
-    if gpu is None:
-        return "the CUDA driver shows no GPU on this machine"
-    try:
-        python = find_server(root).python_bin
-    except ServerNotFound as error:
-        return error.found
-    if python is None:
-        return "tritonserver on PATH is not tritonkit's own"
-    if reason := why_no_provider(python.parent):
-        return f"{reason} (tritonkit server install --gpu)"
-    libraries = tuple(map(str, cuda_libraries(python.parent)))
-    return GpuJudge(CudaEnvironment(python / "python", libraries, gpu), runs_on_gpu)
 
 
 def _raise_failed(repository: Repository) -> None:
