@@ -54,15 +54,15 @@ def cpu_server(tmp_path: Path) -> ServerInstallation:
 
 def without(server: ServerInstallation, folder: Path, **configs: str) -> Selection:
     """The selection of these models, without those that cannot be served."""
-    return doing_without(server, select(models_of(folder, **configs), {}, None, ()))[0]
+    return doing_without(server, select(models_of(folder, **configs), {}, None, ())).selection
 
 
 def test_models_on_the_cpu_ask_no_driver(cpu_server: ServerInstallation, tmp_path: Path) -> None:
     """A machine without a GPU serves them, and has no pools."""
     models = models_of(tmp_path / "r", one=ON_CPU)
-    selection, gpus = doing_without(cpu_server, select(models, {}, None, ()))
-    assert (list(selection.models), gpus) == (["one"], 0)
-    assert plan_pools(models, gpus) == Pools()
+    on_gpus = doing_without(cpu_server, select(models, {}, None, ()))
+    assert (list(on_gpus.selection.models), on_gpus.gpus, on_gpus.notes) == (["one"], 0, ())
+    assert plan_pools(models, on_gpus.gpus) == Pools()
 
 
 def test_a_model_that_can_be_served_is(

@@ -5,6 +5,7 @@ Triton 2.51 itself refuses KIND_GPU without a GPU, in words that do not say why 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -13,9 +14,9 @@ from tritonkit.serve.core import pools
 from tritonkit.serve.core.cuda import why_no_provider
 from tritonkit.serve.core.devices import CUDA, DRIVER, Driver, find_driver
 from tritonkit.serve.core.plans import built_for, find_tensorrt
+from tritonkit.serve.gpu_memory import DeviceMemory, mib, needs_of
 from tritonkit.serve.install import how_to_change, how_to_remake
-from tritonkit.serve.manifests import gpu_needs, network_bytes
-from tritonkit.serve.shm import MIB
+from tritonkit.serve.manifests import gpu_needs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,15 +27,20 @@ if TYPE_CHECKING:
     from tritonkit.serve.repository import ServedModel
     from tritonkit.serve.selection import Selection
 
-__all__ = ["devices_of", "doing_without", "find_devices", "plan_pools", "uses_gpu"]
-
-SERVER_BYTES = 600 * MIB
-"""Memory of a GPU that tritonserver takes before any model: 584 MiB on an H100 (2.51)."""
+__all__ = ["OnGpus", "devices_of", "doing_without", "find_devices", "plan_pools", "uses_gpu"]
 
 _CUDA = ".".join(map(str, CUDA))
-_ENGINE = "onnxruntime"
-_PLANS = "tensorrt"
+_ENGINE, _PYTORCH, _PLANS = "onnxruntime", "pytorch", "tensorrt"
 _ASKS = "its instance_group asks for a GPU (KIND_GPU)"
+
+
+@dataclass(frozen=True)
+class OnGpus:
+    """The models that a server can serve, the number of GPUs if one asks for one, and notes about their memory."""
+
+    selection: Selection
+    gpus: int = 0
+    notes: tuple[str, ...] = ()
 
 
 def uses_gpu(model: ServedModel) -> bool:
@@ -47,20 +53,21 @@ def devices_of(model: ServedModel, count: int) -> dict[int, int]:
     return gpu_needs(model).instances(count)
 
 
-def doing_without(installation: ServerInstallation, selection: Selection) -> tuple[Selection, int]:
-    """The selection without the models that ask for a GPU and cannot have it here; and the number of GPUs.
+def doing_without(installation: ServerInstallation, selection: Selection) -> OnGpus:
+    """The selection without the models that ask for a GPU and cannot have it here.
 
     The driver is asked only if a model asks for a GPU.
     """
     models = [model for model in selection.models.values() if uses_gpu(model)]
     if not models:
-        return selection, 0
+        return OnGpus(selection)
     machine = _Machine(installation)
     for model in models:
         error = machine.refusal(model)
         if error is not None and model.name in selection.models:
             selection = selection.without(model.name, error)
-    return selection, len(machine.driver.devices)
+    notes = tuple(note for memory in machine.memory for note in [memory.note] if note)
+    return OnGpus(selection, len(machine.driver.devices), notes)
 
 
 def find_devices(where: str, installation: ServerInstallation | None) -> tuple[Device, ...]:
@@ -94,15 +101,19 @@ def _no_gpu(driver: Driver, where: str, asks: str, instead: str) -> ServerStartE
 
 
 class _Machine:
-    """The GPUs for a server; `_taken` is the memory that models before have been promised."""
+    """The GPUs for a server."""
 
     def __init__(self, installation: ServerInstallation) -> None:
         self._installation = installation
-        self._taken: dict[int, int] = {}
 
     @cached_property
     def driver(self) -> Driver:
         return find_driver()
+
+    @cached_property
+    def memory(self) -> tuple[DeviceMemory, ...]:
+        """The memory of each GPU, with the models that were not refused."""
+        return tuple(DeviceMemory(number, device) for number, device in enumerate(self.driver.devices))
 
     @cached_property
     def _no_provider(self) -> str:
@@ -116,13 +127,14 @@ class _Machine:
     def refusal(self, model: ServedModel) -> ServerStartError | None:
         """The first reason why a model cannot be served; None if there is none."""
         where = f"model {model.name}"
-        own_engine = model.backend == _ENGINE and not self._installation.native
+        ours = not self._installation.native
+        own_engine = ours and model.backend == _ENGINE
         return (
             _no_gpu(self.driver, where, _ASKS, "tritonkit build --target cpu")
             or self._no_such_gpu(model)
             or (self.unusable(where, _ASKS) if own_engine else None)
-            or (self._no_memory(model) if own_engine else None)
-            or (self._other_plan(model) if model.backend == _PLANS and self._installation.native else None)
+            or (self._no_memory(model) if own_engine or (ours and model.backend == _PYTORCH) else None)
+            or (self._other_plan(model) if model.backend == _PLANS and not ours else None)
         )
 
     def unusable(self, where: str, asks: str) -> ServerStartError | None:
@@ -180,28 +192,23 @@ class _Machine:
         return None
 
     def _no_memory(self, model: ServedModel) -> ServerStartError | None:
-        """Weights alone are counted: what has no room for them cannot be served, whatever else it takes."""
-        weights = network_bytes(model)
-        for number in devices_of(model, len(self.driver.devices)):
-            device = self.driver.devices[number]
-            needed = self._taken.get(number, SERVER_BYTES) + weights
-            if device.free_bytes is not None and device.free_bytes < needed:
-                return _full(model, number, device, needed)
-        for number in devices_of(model, len(self.driver.devices)):
-            self._taken[number] = self._taken.get(number, SERVER_BYTES) + weights
+        """Refuse a model for what is certain: it cannot be loaded, whatever else it takes."""
+        instances = devices_of(model, len(self.driver.devices))
+        needs = {number: needs_of(model, count) for number, count in instances.items()}
+        for number, own in needs.items():
+            memory = self.memory[number]
+            if not memory.has_room(own):
+                return ServerStartError(
+                    f"model {model.name}",
+                    found=memory.words(),
+                    wanted=f"{mib(memory.certain + own.certain)} at least: {memory.shares()}, {model.name}"
+                    f" {mib(own.certain)} ({own.words(estimated=False)})",
+                    todo="end what holds the memory, serve fewer models (--model), build it with fewer instances or a"
+                    " smaller max_batch_size, or name another GPU: CUDA_VISIBLE_DEVICES",
+                )
+        for number, own in needs.items():
+            self.memory[number].needs[model.name] = own
         return None
-
-
-def _full(model: ServedModel, number: int, device: Device, needed: int) -> ServerStartError:
-    holders = ", ".join(f"{pid} ({size // MIB} MiB)" for pid, size in device.holders)
-    held = f"; processes hold it: {holders}" if holders else ""
-    free = (device.free_bytes or 0) // MIB
-    return ServerStartError(
-        f"model {model.name}",
-        found=f"GPU {number} ({device.name}) has {free} MiB of {device.memory_bytes // MIB} MiB free{held}",
-        wanted=f"{needed // MIB} MiB at least, for the server and the weights of the models until this one",
-        todo="end what holds the memory, serve fewer models (--model), or name another GPU: CUDA_VISIBLE_DEVICES",
-    )
 
 
 def plan_pools(models: Iterable[ServedModel], gpus: int) -> Pools:

@@ -26,7 +26,15 @@ if TYPE_CHECKING:
 
     from tritonkit.serve.repository import ServedModel
 
-__all__ = ["ContainerNeeds", "compose_text", "container_needs", "gpu_needs", "network_bytes", "warm_up_of"]
+__all__ = [
+    "ContainerNeeds",
+    "batch_bytes",
+    "compose_text",
+    "container_needs",
+    "gpu_needs",
+    "network_bytes",
+    "warm_up_of",
+]
 
 SERVER_BYTES = 512 * MIB
 """Memory of tritonserver with a response cache of 64 MiB (50 MiB without one) and its buffers for requests."""
@@ -110,16 +118,17 @@ def gpu_needs(model: ServedModel) -> GpuNeeds:
     groups = tuple(
         (group.count or 1, tuple(group.gpus)) for group in model.config.instance_group if group.kind == group.KIND_GPU
     )
-    return GpuNeeds(groups, len(model.versions) * _batch_bytes(model))
+    room = -int(-SLACK * batch_bytes(model) // MIB) * MIB
+    return GpuNeeds(groups, len(model.versions) * room)
 
 
-def _batch_bytes(model: ServedModel) -> int:
-    """Bytes of a model's largest batch, inputs and outputs together, in whole MiB."""
+def batch_bytes(model: ServedModel) -> int:
+    """Bytes of a model's largest batch, inputs and outputs together."""
     config = model.config
     axis, element = largest_sample(model)
     tensors = (*config.input, *config.output)
     item = sum(tensor_bytes(dtype_name(tensor), tensor.dims, axis, element) for tensor in tensors)
-    return -int(-SLACK * item * max(1, config.max_batch_size) // MIB) * MIB
+    return int(item * max(1, config.max_batch_size))
 
 
 def compose_text(needs: ContainerNeeds, source: str, cores: int | None) -> str:

@@ -24,7 +24,7 @@ from tritonkit.serve.core.rest import envoy_threads
 from tritonkit.serve.core.stubs import clear_dead_runs
 from tritonkit.serve.core.supervisor import LOG_BYTES
 from tritonkit.serve.core.threads import thread_variables
-from tritonkit.serve.gpus import doing_without, plan_pools
+from tritonkit.serve.gpus import OnGpus, doing_without, plan_pools
 from tritonkit.serve.install import ServerInstallation, find_server
 from tritonkit.serve.managed import run_from_sources
 from tritonkit.serve.manifests import warm_up_of
@@ -111,17 +111,19 @@ def prepare(settings: Settings) -> Run:
     installation = find_server(settings.project)
     if installation.python_bin is not None and not installation.runs_sources_alone:
         run_from_sources(installation.python_bin.parent)
-    selection, config, gpus = _usable(installation, selection, config)
+    on_gpus, config = _usable(installation, selection, config)
     clear_dead_runs()
     compiled = {} if settings.backend == "python" else installation.native_backends()
     compiled = without_own(compiled, settings.stand_ins)
     demanded = settings.backend == "native" and not installation.native
     native = usable_backends(compiled, demanded=demanded)
-    selection, plan = _with_room(settings, installation, native, selection, gpus)
+    selection, plan = _with_room(settings, installation, native, on_gpus.selection, on_gpus.gpus)
     models = tuple(selection.models.values())
     folder = new_run_dir(settings.project)
     backends = _prepare_backends(installation, settings, folder, native)
     _announce(settings, installation, models, compiled, native)
+    for note in on_gpus.notes:
+        settings.emit(ServeEvent("short_of_memory", note))
     for error in selection.refused.values():
         settings.emit(ServeEvent("not_served", error.in_a_line()))
     return Run(
@@ -135,7 +137,7 @@ def prepare(settings: Settings) -> Run:
         new_key(),
         _message_bytes(settings, models),
         config,
-        plan_pools(models, gpus),
+        plan_pools(models, on_gpus.gpus),
         later=_callers(models),
     )
 
@@ -172,7 +174,8 @@ def read_again(run: Run) -> Run:
     """
     settings, installation = run.settings, run.installation
     selection, config = _read(settings)
-    selection, config, gpus = _usable(installation, selection, config)
+    on_gpus, config = _usable(installation, selection, config)
+    selection, gpus = on_gpus.selection, on_gpus.gpus
     for name, before in run.selection.killers.items():
         if name in selection.models and mark(selection.models[name]) == before:
             selection = selection.without_killer(name, run.selection.refused[name])
@@ -200,13 +203,13 @@ def _read(settings: Settings) -> tuple[Selection, str]:
     return select(models, refused, settings.models, settings.require), config
 
 
-def _usable(installation: ServerInstallation, selection: Selection, config: str) -> tuple[Selection, str, int]:
-    """The models that this kind of server can serve here, the name of the configurations to pass to it, if any, and the
-    number of GPUs if a model asks for one."""
-    selection, gpus = doing_without(installation, selection)
+def _usable(installation: ServerInstallation, selection: Selection, config: str) -> tuple[OnGpus, str]:
+    """The models that this kind of server can serve here, and the name of the configurations to pass to it, if any."""
+    on_gpus = doing_without(installation, selection)
+    selection = on_gpus.selection
     selection.check()
     if not installation.native:
-        return selection, config, gpus
+        return on_gpus, config
     for model in tuple(selection.models.values()):
         try:
             check_unpadded([model])
@@ -215,7 +218,7 @@ def _usable(installation: ServerInstallation, selection: Selection, config: str)
     selection.check()
     models = selection.models.values()
     named = any(config_file(model.folder, config).stem == config for model in models)
-    return selection, config if named else "", gpus
+    return replace(on_gpus, selection=selection), config if named else ""
 
 
 def _with_room(

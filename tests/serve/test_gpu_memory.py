@@ -1,0 +1,101 @@
+"""Memory of a GPU before a start: models that surely have no room are refused, others are named in a warning."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.fakedriver import FakeDriver
+from tests.serve.test_gpus import ON_GPU, gpu_server, models_of
+from tritonkit.repository.publish.integrity import MANIFEST
+from tritonkit.serve.gpu_memory import SERVER_BYTES, STUB_BYTES, ModelMemory, needs_of
+from tritonkit.serve.gpus import OnGpus, doing_without
+from tritonkit.serve.install import ServerInstallation
+from tritonkit.serve.repository import ServedModel
+from tritonkit.serve.selection import select
+from tritonkit.serve.shm import MIB
+
+__all__ = ["gpu_server"]
+
+Started = Callable[..., OnGpus]
+
+GRAPHS = ON_GPU + "optimization { cuda { graphs: true graph_spec { batch_size: 64 } } }\n"
+BATCH = 64 * (3 * 224 * 224 + 4 * 1000)
+"""Bytes of a largest batch: UINT8 images, and FP32 scores."""
+
+
+def published(folder: Path, item_bytes: int, **configs: str) -> tuple[ServedModel, ...]:
+    """Models whose build measured the memory of one item."""
+    models = models_of(folder, **configs)
+    for model in models:
+        text = json.dumps({"start": {"memory_bytes": 64 * item_bytes, "processor_s": 0.1}, "files": {}})
+        (model.folder / "1" / MANIFEST).write_text(text)
+    return models
+
+
+def test_weights_count_for_each_session(tmp_path: Path) -> None:
+    """Instances with graphs have one each, with places for inputs and outputs; without graphs they share one."""
+    graphs, plain = published(tmp_path / "r", 0, graphs=GRAPHS, plain=ON_GPU)
+    weights = sum(file.stat().st_size for file in (graphs.folder / "1").iterdir() if file.name != MANIFEST)
+    assert needs_of(graphs, 2) == ModelMemory(2 * weights, 2 * BATCH)
+    assert needs_of(plain, 2) == ModelMemory(weights)
+
+
+def test_what_was_measured_on_a_cpu_is_an_estimate(tmp_path: Path) -> None:
+    """Runs of each instance, and PyTorch's processes, do not count as certain."""
+    (plain,) = published(tmp_path / "r", MIB, plain=ON_GPU)
+    needs = needs_of(plain, 2)
+    assert needs.runs == 2 * 64 * MIB
+    assert needs.likely - needs.certain == needs.runs
+    (torch,) = published(tmp_path / "s", MIB, torch=ON_GPU.replace("onnxruntime", "pytorch"))
+    needs = needs_of(torch, 3)
+    assert (needs.processes, needs.runs) == (3 * STUB_BYTES, 3 * 64 * MIB)
+
+
+@pytest.fixture
+def started(
+    gpu_server: ServerInstallation,
+    fake_driver: FakeDriver,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> Started:
+    """A start with a number of bytes free."""
+
+    def start(free: int, item_bytes: int = 0, **configs: str) -> OnGpus:
+        fake_driver.answer(monkeypatch, free=free)
+        return doing_without(gpu_server, select(published(tmp_path / "r", item_bytes, **configs), {}, None, ()))
+
+    return start
+
+
+def test_a_model_without_room_is_refused_with_every_share(started: Started) -> None:
+    """The server, the models before it, and its own weights, inputs and outputs; the smaller one after it fits."""
+    free = SERVER_BYTES + 30 * MIB
+    on_gpus = started(free, first=GRAPHS, second=GRAPHS, third=ON_GPU)
+    assert list(on_gpus.selection.models) == ["first", "third"]
+    error = on_gpus.selection.refused["second"]
+    assert error.exit_code == 4
+    assert error.found.startswith(
+        "GPU 0 (NVIDIA H100 80GB HBM3) has 630 MiB of 81920 MiB free; processes hold it: 4711"
+    )
+    share = "21 MiB (weights 2 MiB, inputs and outputs of its graphs 19 MiB)"
+    assert error.wanted == f"642 MiB at least: the server 600 MiB, first {share}, second {share}"
+    assert "smaller max_batch_size" in error.todo
+
+
+def test_an_estimate_refuses_nothing(started: Started) -> None:
+    """It is a warning that names the models; with room for all there is none."""
+    on_gpus = started(SERVER_BYTES + 200 * MIB, MIB, first=GRAPHS, second=ON_GPU)
+    assert not on_gpus.selection.refused
+    (note,) = on_gpus.notes
+    assert "its models may take 878 MiB (the server 600 MiB, first 149 MiB" in note
+    assert "a largest batch, by the CPU's figures 128 MiB" in note
+    assert "an estimate, so they are loaded" in note
+
+
+def test_with_room_there_is_no_note(started: Started) -> None:
+    """Nor where the driver does not say what is free."""
+    assert started(8 << 30, MIB, first=GRAPHS).notes == ()
