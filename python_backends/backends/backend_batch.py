@@ -92,7 +92,8 @@ class Network:
         if not self.padding.inputs or len(group) == 1:
             return [group]
         falling = sorted(group, key=lambda index: -self._length(feeds[index]))
-        runs = split([(self._length(feeds[index]), batch_size(feeds[index])) for index in falling])
+        sizes = [(self._length(feeds[index]), batch_size(feeds[index])) for index in falling]
+        runs = split(sizes, self.padding.run_cost)
         return [[falling[place] for place in run] for run in runs]
 
     def _run_group(self, feeds: list[Arrays], names: list[str]) -> list[Arrays | RequestError]:

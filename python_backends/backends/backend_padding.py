@@ -20,17 +20,18 @@ if TYPE_CHECKING:
 PARAMETER = "tritonkit.pad"
 _UNPADDED = {True: ("BYTES", "FP16"), False: ("BYTES",)}
 """Types of inputs that have no value to fill with, and of outputs that cannot be cut."""
-RUN_COST = 32
-"""Fixed cost of a run, in positions of one row."""
+RUN_COST, RUN_COST_ON_GPU = 32, 4096
+"""Fixed costs of a run, in positions of one row: to start a run takes a GPU as long as to compute thousands."""
 
 
 @dataclass(frozen=True)
 class Padding:
     """Axes whose size is a request's length, by tensor, counted with the batch axis; for inputs also the value that
-    fills."""
+    fills. `run_cost` is the fixed cost of a run, in positions of one row."""
 
     inputs: Mapping[str, tuple[int, float]] = field(default_factory=dict)
     outputs: Mapping[str, int] = field(default_factory=dict)
+    run_cost: int = RUN_COST
 
     def shape_but_length(self, name: str, shape: Sequence[int]) -> tuple[int, ...]:
         """The request's shape without the batch and the padded axis."""
@@ -61,9 +62,12 @@ class Padding:
 
 
 def read_padding(
-    config: Mapping[str, Any], inputs: Mapping[str, TensorSpec], outputs: Mapping[str, TensorSpec]
+    config: Mapping[str, Any],
+    inputs: Mapping[str, TensorSpec],
+    outputs: Mapping[str, TensorSpec],
+    run_cost: int = RUN_COST,
 ) -> Padding:
-    """The padding that the model's parameter requests.
+    """The padding that the model's parameter requests, with the fixed cost of a run on its device.
 
     Raises:
         ModelError: it names a tensor that does not exist or cannot be padded.
@@ -89,6 +93,7 @@ def read_padding(
             if name in axes
         },
         {name: _axis(spec, axes[name], is_input=False) for name, spec in outputs.items() if name in axes},
+        run_cost,
     )
 
 
@@ -132,10 +137,10 @@ def _axis(spec: TensorSpec, entry: Mapping[str, Any], *, is_input: bool) -> int:
     return axis
 
 
-def split(falling: Sequence[tuple[int, int]]) -> list[range]:
+def split(falling: Sequence[tuple[int, int]], run_cost: int = RUN_COST) -> list[range]:
     """Positions at which to split requests into runs.
 
-    Every row costs as many positions as the longest of its run has, and a run RUN_COST more, so a few much longer
+    Every row costs as many positions as the longest of its run has, and a run `run_cost` more, so a few much longer
     requests run apart. The result has the lowest total cost of all ways to split.
 
     Args:
@@ -146,7 +151,7 @@ def split(falling: Sequence[tuple[int, int]]) -> list[range]:
         rows, edges = 0, []
         for first in reversed(range(end)):
             rows += falling[first][1]
-            edges.append((costs[first] + RUN_COST + rows * falling[first][0], first))
+            edges.append((costs[first] + run_cost + rows * falling[first][0], first))
         cost, begin = min(edges)
         costs.append(cost)
         begins.append(begin)

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from backend_config import ModelError, TensorSpec
-from backend_padding import RUN_COST, Padding, read_padding, split
+from backend_padding import RUN_COST, RUN_COST_ON_GPU, Padding, read_padding, split
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,21 +16,21 @@ REQUESTS = st.lists(st.tuples(st.integers(1, 300), st.integers(1, 4)), min_size=
 )
 
 
-def cost(requests: list[tuple[int, int]], edges: list[int]) -> int:
+def cost(requests: list[tuple[int, int]], edges: list[int], run_cost: int) -> int:
     """Positions that runs between these edges compute."""
     runs = [requests[first:end] for first, end in pairwise([0, *edges, len(requests)])]
-    return sum(RUN_COST + max(n for n, _ in run) * sum(rows for _, rows in run) for run in runs)
+    return sum(run_cost + max(n for n, _ in run) * sum(rows for _, rows in run) for run in runs)
 
 
-@given(REQUESTS)
-def test_no_way_to_split_costs_less(requests: list[tuple[int, int]]) -> None:
+@given(REQUESTS, st.sampled_from([RUN_COST, 400, RUN_COST_ON_GPU]))
+def test_no_way_to_split_costs_less(requests: list[tuple[int, int]], run_cost: int) -> None:
     """The chosen split is the cheapest of all possible ones, which are tried."""
-    runs = split(requests)
+    runs = split(requests, run_cost)
     assert [place for run in runs for place in run] == list(range(len(requests)))
-    chosen = cost(requests, [run.start for run in runs[1:]])
+    chosen = cost(requests, [run.start for run in runs[1:]], run_cost)
     edges = range(1, len(requests))
     ways = ([e for i, e in enumerate(edges) if 1 << i & bits] for bits in range(1 << len(edges)))
-    assert chosen == min(cost(requests, way) for way in ways)
+    assert chosen == min(cost(requests, way, run_cost) for way in ways)
 
 
 def test_padding_and_cutting() -> None:

@@ -14,6 +14,7 @@ import types
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -244,6 +245,30 @@ def test_fp32_is_computed_as_the_configuration_says(
     parameters = {"tritonkit.tf32": {"string_value": text}}
     opened(script if backend == SCRIPT else exported, backend, GPU, parameters=parameters)
     assert tf32() == allowed
+
+
+@pytest.mark.parametrize(("instance", "runs"), [(CPU, 2), (GPU, 1)])
+def test_a_gpu_runs_texts_of_all_lengths_together(
+    log: list[str], gpu: Gpu, script: Path, instance: dict[str, str], runs: int
+) -> None:
+    """A run costs a GPU more than the positions that padding adds; a CPU runs a long text apart from a short one."""
+    sizes: list[int] = []
+
+    class Counting:
+        begin = staticmethod(lambda: None)
+
+        def run(self, parts: list[Any], outputs: list[str]) -> Any:
+            sizes.append(len(parts))
+            return network.engine.run(parts, outputs)
+
+    tensor = {"data_type": "TYPE_FP32", "dims": [-1]}
+    pad = json.dumps({"x": {"axis": 0, "value": 0.0}, "y": {"axis": 0}})
+    fields = {"input": [{"name": "x", "allow_ragged_batch": True, **tensor}], "output": [{"name": "y", **tensor}]}
+    network = opened(script, SCRIPT, instance, parameters={"tritonkit.pad": {"string_value": pad}}, **fields)
+    texts = [Request({"x": np.full((1, length), 3, np.float32)}, ["y"]) for length in (1, 200)]
+    answers = replace(network, engine=Counting()).answer(texts)
+    assert [answer["y"].tolist() for answer in answers] == [[[6.0]], [[6.0] * 200]]
+    assert len(sizes) == runs
 
 
 def test_a_server_without_a_log_is_enough_on_the_cpu(

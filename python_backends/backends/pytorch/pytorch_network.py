@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from backend_batch import Network
 from backend_config import ModelError, check_served_here, cores, is_batched
-from backend_padding import read_padding
+from backend_padding import RUN_COST, RUN_COST_ON_GPU, read_padding
 from pytorch_config import model_file, positions, read_options, tensor_specs
 from pytorch_device import open_device
 from pytorch_engine import Function, load_torch, reason, set_precision
@@ -85,7 +85,7 @@ def open_file(args: Mapping[str, str], backend: str, file: str, load: Callable[[
     function = Function(torch, loaded.call, *places, options.inference_mode)
     engine = engine_for(function, device, config, inputs, log_info, options.cache_cleaning)
     scalars = {} if batched else {name: spec.dims for name, spec in outputs.items() if spec.dims in ((), (1,))}
-    padding = read_padding(config, inputs, outputs)
+    padding = read_padding(config, inputs, outputs, RUN_COST if device is None else RUN_COST_ON_GPU)
     return Network(args["model_name"], engine, inputs, batched, scalars=scalars, padding=padding)
 
 
