@@ -78,6 +78,35 @@ def test_precisions_differ_on_the_gpu_as_their_formats_do(write_model: WriteMode
     assert 10 * fp32 < fp16
 
 
+def products() -> onnx.ModelProto:
+    """Matrix products with Relu between them: x [batch, 256] -> y of the same shape."""
+    random = np.random.default_rng(2)
+    nodes, initial, name = [], [], "x"
+    for place in range(LAYERS):
+        initial.append(numpy_helper.from_array(random.normal(size=(256, 256)).astype(np.float32) / 16, f"w{place}"))
+        nodes.append(helper.make_node("MatMul", [name, f"w{place}"], [f"m{place}"]))
+        name = "y" if place == LAYERS - 1 else f"r{place}"
+        nodes.append(helper.make_node("Relu", [f"m{place}"], [name]))
+    ends = [helper.make_tensor_value_info(end, TensorProto.FLOAT, ["batch", 256]) for end in ("x", "y")]
+    graph = helper.make_graph(nodes, "net", ends[:1], ends[1:], initial)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+
+
+def test_products_in_bf16_run_on_the_gpu(write_model: WriteModel, tmp_path: Path) -> None:
+    """The provider has their kernels; their answers pass the gate and differ from FP32 more than FP16's do."""
+    judge = _judge(PROJECT)
+    assert isinstance(judge, GpuJudge), judge
+    data = DATA.replace(f"(8, {CHANNELS}, {SIZE}, {SIZE})", "(8, 256)")
+    gpu = "serving: {instance_group: [{kind: gpu}]}\n"
+    spec = write_model(TEXT + gpu, net__onnx=products().SerializeToString(), data__py=data)
+    names = ("onnx-fp32", "onnx-fp16", "onnx-bf16-products")
+    results = evaluate(spec, names, BuildCache(tmp_path / "cache"), timed=True, gpu=judge)
+    for result in results:
+        assert result.passed, result.problem
+    _, fp16, bf16 = map(difference, results)
+    assert bf16 > 2 * fp16
+
+
 @pytest.mark.needs("modelopt")
 def test_quantized_files_run_on_the_gpu(write_model: WriteModel, tmp_path: Path) -> None:
     """Their answers pass the gate; how fast they are is for the table of `build --variants`."""

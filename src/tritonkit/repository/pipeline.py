@@ -35,7 +35,7 @@ from tritonkit.repository.optimize.gpu_judging import GpuJudge
 from tritonkit.repository.optimize.job import Job
 from tritonkit.repository.optimize.progress import Progress
 from tritonkit.repository.optimize.results import Result, choose, evaluate, unmeasured_notes, wanted_variants
-from tritonkit.repository.optimize.variants import PLAIN, for_target, in_container, served_name
+from tritonkit.repository.optimize.variants import PLAIN, for_target, in_container, runs_on_cpu, served_name
 from tritonkit.repository.publish.current import Change, Recognized, inputs_of, recognize
 from tritonkit.repository.publish.existing import recorded_cores
 from tritonkit.repository.publish.names import duplicates, missing_callees
@@ -130,7 +130,7 @@ class _Run:
         """
         where = trial_target(artifact, self.target)
         models = render_models(spec, artifact, self.root, where, cores)
-        if where == "cpu" and trial:
+        if where == "cpu" and trial and runs_on_cpu(artifact.form):
             _try_network(spec, models, job)
         if (where == "cpu" and self._prove(spec, models, job)) or where != self.target:
             models = render_models(spec, artifact, self.root, self.target, cores)

@@ -13,6 +13,7 @@ from tritonkit.repository.export.work import count_work
 from tritonkit.repository.modelspec import Spec
 from tritonkit.repository.optimize.cuda_options import has_convolutions, session_entries
 from tritonkit.repository.optimize.start import warm_sizes
+from tritonkit.repository.optimize.variants import runs_on_cpu
 
 __all__ = ["TINY_WORK", "GpuNetwork", "read_network", "runs_on_gpu"]
 
@@ -89,7 +90,7 @@ def read_network(spec: Spec, artifact: Artifact) -> GpuNetwork:
 def runs_on_gpu(spec: Spec, artifact: Artifact) -> bool:
     """Whether target gpu serves an ONNX network on the GPU: as its spec says, else by the network."""
     kinds = {group.kind for group in spec.model.serving.instance_group} or {None}
-    by_default = None in kinds and not read_network(spec, artifact).suits_cpu
+    by_default = None in kinds and not (runs_on_cpu(artifact.form) and read_network(spec, artifact).suits_cpu)
     return by_default or bool(kinds & {"auto", "gpu"})
 
 

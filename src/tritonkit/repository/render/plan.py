@@ -10,7 +10,7 @@ from tritonkit.errors import RenderError
 from tritonkit.machine import parts_of
 from tritonkit.repository.export.artifact import Artifact, Independence
 from tritonkit.repository.modelspec import Spec, read_example
-from tritonkit.repository.optimize.variants import LLM_FORMS
+from tritonkit.repository.optimize.variants import LLM_FORMS, runs_on_cpu
 from tritonkit.repository.render.batching import (
     independence_parameter,
     pad_parameter,
@@ -152,7 +152,7 @@ def _host(part: Part, common: _Common) -> Host:
         on_cpu=part.is_step,
         engine=part.engine,
         network=read_network(common.spec, common.artifact) if ours else None,
-        kinds=part.torch_kinds,
+        kinds=part.torch_kinds or (() if part.is_step or runs_on_cpu(common.artifact.form) else ("gpu",)),
     )
 
 

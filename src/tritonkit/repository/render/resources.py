@@ -200,7 +200,7 @@ def _check_kind(kind: str, host: Host) -> None:
         f"{host.field}.instance_group",
         found=f"kind {kind}, and the variant's file is for the {' or the '.join(host.kinds).upper()}",
         wanted=f"kind {' or '.join(host.kinds)}",
-        todo="remove kind, or choose torch-export, which runs on both",
+        todo="remove kind, or choose another variant (torch-export and the other onnx ones run on both)",
     )
 
 

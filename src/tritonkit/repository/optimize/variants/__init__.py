@@ -24,6 +24,7 @@ from tritonkit.repository.optimize.variants import (
     llm_checkpoint,
     llm_engine,
     onnx_bf16,
+    onnx_bf16_products,
     onnx_fp16,
     onnx_fp32,
     onnx_fuse,
@@ -57,6 +58,7 @@ __all__ = [
     "for_target",
     "in_container",
     "parse",
+    "runs_on_cpu",
     "servable",
     "served_name",
     "variant_names",
@@ -93,6 +95,8 @@ class Form:
     """Whether it depends on the kind of GPU it is made on, which then runs it."""
     targets: tuple[str, ...] = TARGETS
     """The targets of a build that can serve it."""
+    on_cpu: bool = True
+    """Whether a CPU can run it; if not, it is neither tried nor served on one."""
     image: str = ""
     """The image in whose container it is made; empty if it is made here."""
 
@@ -118,6 +122,7 @@ FORMS: dict[str, Form] = {
     "onnx-tf32": Form(onnx_tf32.make, None, targets=("gpu",)),
     "onnx-fp16": Form(onnx_fp16.make, "onnxruntime", narrows=True),
     "onnx-bf16": Form(onnx_bf16.make, "onnxruntime", narrows=True),
+    "onnx-bf16-products": Form(onnx_bf16_products.make, None, narrows=True, targets=("gpu",), on_cpu=False),
     "onnx-int8-dynamic": Form(onnx_int8.make_dynamic, "onnxruntime", narrows=True, by_cpu=True),
     "onnx-int8-static": Form(onnx_int8.make_static, "onnxruntime", narrows=True, by_cpu=True),
     "onnx-int8-qat": Form(onnx_int8_qat.make, "onnxruntime", extra="optimize", narrows=True, by_cpu=True),
@@ -235,6 +240,11 @@ def for_target(spec: Spec, target: str) -> Spec:
         return spec
     serving = model.serving.model_copy(update={"variant": model.serving.generation.gpu.name})
     return replace(spec, model=model.model_copy(update={"serving": serving}))
+
+
+def runs_on_cpu(form: str) -> bool:
+    """Whether a CPU can run an artifact's form; a form of no table can."""
+    return form not in FORMS or FORMS[form].on_cpu
 
 
 def in_container(variant: Variant, container: Container) -> Variant:

@@ -1,19 +1,21 @@
-"""A float network with some operators in FP16, written, or imitated in FP32 with every value rounded.
+"""A float network with some operators in FP16 or BF16, written, or imitated in FP32 with every value rounded.
 
 ONNX Runtime's CPU provider computes FP16 operators in FP32 and rounds only where it must. So values
 that overflow on a GPU do not overflow there. An operator's cost in closeness is therefore measured on the imitation.
-There each tensor is converted to FP16 and back to FP32, as between two operators on a GPU.
+There each tensor is converted to FP16 and back to FP32, as between two operators on a GPU. BF16 operators do not run on
+a CPU at all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from tritonkit.extras import need
 from tritonkit.repository.optimize.variants.onnx_graph import Graph
 
-__all__ = ["LARGEST", "Half"]
+__all__ = ["FP16", "LARGEST", "Half", "Number"]
 
 LARGEST = 65504.0
 """Largest FP16 number."""
@@ -23,10 +25,51 @@ _ANY_DTYPE = {"Shape", "Size"}
 """Operators that do not look at the values."""
 
 
-class Half:
-    """The parts of a float model (an onnx.ModelProto) that can be FP16, and the model with some of them in FP16."""
+@dataclass(frozen=True)
+class Number:
+    """A number format of 16 bits.
 
-    def __init__(self, model: Any) -> None:
+    Args:
+        name: ONNX's name of it.
+        operators: the operators that compute in it -> the first opset of each; None for all that the schemas allow and
+            ONNX Runtime's converter does not block.
+    """
+
+    name: str
+    operators: Mapping[str, int] | None = None
+
+    @property
+    def type_name(self) -> str:
+        """Its name in the schemas of operators."""
+        return f"tensor({self.name.lower()})"
+
+    def takes(self, operator: str, opset: int) -> bool:
+        """Whether an operator of ONNX's own domain computes in it."""
+        if self.operators is not None:
+            return self.operators.get(operator, opset + 1) <= opset
+        return operator not in need("onnxruntime.transformers.float16", "build").DEFAULT_OP_BLOCK_LIST
+
+    def constant(self, array: Any, name: str, imitated: bool) -> Any:
+        """An initializer of a float array in this format; with `imitated` a float one with its rounded values."""
+        import numpy as np
+
+        half = np.float16 if self.name == "FLOAT16" else need("ml_dtypes", "build").bfloat16
+        with np.errstate(over="ignore"):  # such a node is among `floats`, unless it is just tried
+            values = np.asarray(array).astype(half)
+        values = values.astype(np.float32) if imitated else values
+        return need("onnx", "build").numpy_helper.from_array(values, name)
+
+
+FP16 = Number("FLOAT16")
+
+
+class Half:
+    """The parts of a float model (an onnx.ModelProto) that can have 16 bits, and the model with some of them so.
+
+    `number` is their format; where these methods speak of FP16, they mean it.
+    """
+
+    def __init__(self, model: Any, number: Number = FP16) -> None:
         onnx = need("onnx", "build")
         self._model = onnx.shape_inference.infer_shapes(model)  # for dtypes: sizes do not count
         self._graph = Graph(self._model)
@@ -34,8 +77,8 @@ class Half:
         values = [*graph.value_info, *graph.input, *graph.output]
         self._dtypes = {value.name: value.type.tensor_type.elem_type for value in values}
         self._dtypes |= {tensor.name: tensor.data_type for tensor in graph.initializer}
-        self._float, self._half = onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16
-        self._known = need("onnxruntime.transformers.float16", "build").DEFAULT_OP_BLOCK_LIST
+        self._number = number
+        self._float, self._half = onnx.TensorProto.FLOAT, getattr(onnx.TensorProto, number.name)
         self._named = {node.name: node for node in self._graph.nodes}
         self._halves = {n.name: places for n in self._graph.nodes if (places := self._places(n))}
 
@@ -75,7 +118,7 @@ class Half:
         def as_half(name: str) -> str:
             if name not in taken and (array := self._graph.float_weight(name)) is not None:
                 taken[name] = f"{name}/half"
-                constants[name] = _half_constant(array, taken[name], imitated)
+                constants[name] = self._number.constant(array, taken[name], imitated)
             elif name not in taken:
                 taken[name] = cast(name, f"{name}/half", self._half)
                 if imitated:
@@ -117,14 +160,14 @@ class Half:
         """
         onnx = need("onnx", "build")
         kind, version = node.op_type, self._version(node.domain)
-        own = node.domain or kind in _OWN_DTYPE or kind in self._known
+        own = node.domain or kind in _OWN_DTYPE or not self._number.takes(kind, version)
         if own or any(a.HasField("g") or len(a.graphs) for a in node.attribute):
             return []
         if not onnx.defs.has(kind, version, ""):
             return []
         schema = onnx.defs.get_schema(kind, version, "")
         allowed = {c.type_param_str: set(c.allowed_type_strs) for c in schema.type_constraints}
-        both = {"tensor(float)", "tensor(float16)"}
+        both = {"tensor(float)", self._number.type_name}
         free = {name for name, types in allowed.items() if both <= types}
 
         def variable(formal: Any, place: int) -> str:
@@ -144,12 +187,3 @@ class Half:
 
     def _version(self, domain: str) -> int:
         return next((e.version for e in self._model.opset_import if e.domain == domain), 1)
-
-
-def _half_constant(array: Any, name: str, imitated: bool) -> Any:
-    import numpy as np
-
-    with np.errstate(over="ignore"):  # such a node is among `floats`, unless it is just tried
-        half = np.asarray(array).astype(np.float16)
-    values = half.astype(np.float32) if imitated else half
-    return need("onnx", "build").numpy_helper.from_array(values, name)
