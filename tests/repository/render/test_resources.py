@@ -346,6 +346,20 @@ def test_gpu_target_brings_the_cuda_provider_along(
     assert optimization.gpu_execution_accelerator[0].parameters == parameters
 
 
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [("NvTensorRTRTX", "have no provider of TensorRT-RTX"), ("auto_mixed_precision", "cuda, the only one")],
+)
+def test_gpu_target_refuses_accelerators_that_its_server_lacks(name: str, wanted: str) -> None:
+    """The message has the target that takes others."""
+    serving = Serving.model_validate({"optimization": {"gpu_execution_accelerator": [{"name": name}]}})
+    where = site(target="gpu")
+    with pytest.raises(RenderError, match=f"'{name}', with target gpu") as caught:
+        plan_optimization(serving, plan_instances(serving, where), where)
+    assert wanted in caught.value.wanted
+    assert "--target nvidia" in caught.value.todo
+
+
 def test_gpu_target_computes_tf32_where_the_variant_is() -> None:
     """FP32 stays FP32; ONNX Runtime by itself would compute its products in TF32."""
     serving, where = Serving(), replace(site(target="gpu"), network=GpuNetwork(variant="distilled+onnx-tf32"))

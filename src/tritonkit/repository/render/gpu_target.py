@@ -11,7 +11,16 @@ from tritonkit.repository.modelspec.serving import Accelerator, Cuda, GraphSpec,
 from tritonkit.repository.render.gpu_network import GpuNetwork
 from tritonkit.repository.render.values import Target
 
-__all__ = ["NO_FILLING", "Filling", "accelerators", "check_backend", "cuda_settings", "default_count", "plan_filling"]
+__all__ = [
+    "NO_FILLING",
+    "Filling",
+    "accelerators",
+    "check_accelerators",
+    "check_backend",
+    "cuda_settings",
+    "default_count",
+    "plan_filling",
+]
 
 _TENSORRT = {"precision_mode": "FP32", "max_workspace_size_bytes": "1073741824"}
 """Defaults of the TensorRT accelerator, written out so that a reader sees them (README of
@@ -23,6 +32,9 @@ _ONE_SIZE = (
     "every batch is filled up to {size}: {reason}, and "
     f"{_REPLANNED}. Requests of one shape keep the plan; max_batch_size: 1 suits single callers better"
 )
+
+
+_RTX = ": the packages of ONNX Runtime for GPUs have no provider of TensorRT-RTX"
 
 
 @dataclass(frozen=True)
@@ -52,6 +64,19 @@ def check_backend(backend: str, target: Target, where: str) -> None:
             found="a TensorRT plan, with target gpu",
             wanted="a variant that tritonkit's own server runs, such as onnx-fp16: it has no tensorrt backend",
             todo="choose another serving.variant, or build with --target nvidia",
+        )
+
+
+def check_accelerators(given: Sequence[Accelerator], where: str) -> None:
+    """RenderError for an accelerator that tritonkit's server does not have; those of TensorRT are for target nvidia."""
+    for one in given:
+        if one.name in ("cuda", "tensorrt"):
+            continue
+        raise RenderError(
+            f"{where}.optimization.gpu_execution_accelerator",
+            found=f"{one.name!r}, with target gpu",
+            wanted=f"cuda, the only one of tritonkit's server{_RTX if 'rtx' in one.name.lower() else ''}",
+            todo="remove it, or build with --target nvidia",
         )
 
 

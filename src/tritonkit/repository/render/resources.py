@@ -16,6 +16,7 @@ from tritonkit.repository.render.gpu_target import (
     NO_FILLING,
     Filling,
     accelerators,
+    check_accelerators,
     cuda_settings,
     default_count,
 )
@@ -144,6 +145,8 @@ def plan_optimization(
     on_gpu = optimization.gpu_execution_accelerator
     if host.backend == "onnxruntime" and host.target != "cpu":
         network = host.network or GpuNetwork()
+        if host.target == "gpu":
+            check_accelerators(on_gpu, host.field)
         on_gpu = accelerators(on_gpu, host.target, default_options(network.variant, network.convolutions))
     on_cpu = () if kinds == {"gpu"} else optimization.cpu_execution_accelerator
     return optimization.model_copy(
