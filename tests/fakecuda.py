@@ -9,11 +9,12 @@ The fixture `fake_cuda` compiles it, where there is a C compiler.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import mmap
 import struct
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -44,6 +45,8 @@ COUNTERS = (
     "replays",
     "broken_captures",
     "faults",
+    "spread_runs",
+    "holds",
 )
 """The fields of `struct counters` in memory.h, in order."""
 
@@ -62,6 +65,7 @@ class FakeCuda:
         provider: "none" for an ONNX Runtime without the CUDA provider; "missing" if the provider lacks a library.
         lacks: an operator that the CUDA provider does not have.
         waits: an operator that cannot be captured, because it waits for its stream.
+        copies: an operator whose input is copied to the CPU.
         on_host: a tensor that the CPU reads or writes.
     """
 
@@ -74,6 +78,7 @@ class FakeCuda:
     provider: str = ""
     lacks: str = ""
     waits: str = ""
+    copies: str = ""
     on_host: str = ""
 
     @property
@@ -88,6 +93,7 @@ class FakeCuda:
             "FAKE_CUDA_PROVIDER": self.provider,
             "FAKE_CUDA_LACKS": self.lacks,
             "FAKE_CUDA_WAITS": self.waits,
+            "FAKE_CUDA_COPIES": self.copies,
             "FAKE_CUDA_ON_HOST": self.on_host,
         }
 
@@ -96,6 +102,20 @@ class FakeCuda:
         size = 8 * len(COUNTERS)
         with self.counters_file.open("rb") as file, mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as content:
             return dict(zip(COUNTERS, struct.unpack(f"{len(COUNTERS)}q", content), strict=True))
+
+    @contextlib.contextmanager
+    def holding(self) -> Iterator[None]:
+        """A time in which no run on a GPU ends, but for graphs."""
+        self._set("holds", 1)
+        try:
+            yield
+        finally:
+            self._set("holds", 0)
+
+    def _set(self, counter: str, value: int) -> None:
+        with self.counters_file.open("r+b") as file:
+            file.seek(8 * COUNTERS.index(counter))
+            file.write(struct.pack("q", value))
 
     def left_over(self) -> dict[str, int]:
         """The counters of what a server that has ended did not give back."""

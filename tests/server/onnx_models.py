@@ -11,8 +11,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.server.raw import SOURCES
+from tests.conftest import PROJECT
 
+SOURCES = PROJECT / "python_backends"
 BATCH = 8
 MERGING = f"dynamic_batching {{ preferred_batch_size: [{BATCH}] max_queue_delay_microseconds: 300000 }}"
 COMPLETE = MERGING.replace("300000", "20000000")

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "memory.h"
 
@@ -28,6 +29,7 @@ enum {
   kInputName = 36,
   kOutputName = 37,
   kSetSessionSeverity = 22,
+  kSetThreads = 24,
   kCreateTensorOver = 49,
   kCreateMemoryInfo = 68,
   kReleaseMemoryInfo = 94,
@@ -97,7 +99,7 @@ struct bound {
 struct record {
   struct record* next;
   const void* of;
-  enum { kOptions, kCudaMemory, kSession, kRunOptions, kBinding, kGraph } kind;
+  enum { kOptions, kCudaMemory, kSession, kRunOptions, kBinding, kGraph, kThreads, kSpread } kind;
   struct options options;          // kOptions, kSession
   int severity;                    // kOptions
   void* weights;                   // kSession
@@ -227,8 +229,15 @@ static status append_cuda(void* options, const struct options* cuda) {
   return NULL;
 }
 
+// Options and sessions of several threads are noted.
+static status set_threads(void* options, int threads) {
+  if (threads > 1) add(options, kThreads);
+  return REAL(kSetThreads, void*, int)(options, threads);
+}
+
 static void release_session_options(void* options) {
   free(take(options, kOptions));
+  free(take(options, kThreads));
   ((void (*)(void*))g_real[kReleaseSessionOptions])(options);
 }
 
@@ -295,6 +304,7 @@ static status open_on_cuda(const struct record* options, const char* path, void*
   char* content = content_of(path, &bytes);
   if (content == NULL) return NULL;  // the real library says so
   const bool lacks = has_operator(content, bytes, "FAKE_CUDA_LACKS");
+  const bool copies = has_operator(content, bytes, "FAKE_CUDA_COPIES");
   *waits = has_operator(content, bytes, "FAKE_CUDA_WAITS");
   const bool is_free = !has_control_flow(content, bytes);
   free(content);
@@ -303,7 +313,7 @@ static status open_on_cuda(const struct record* options, const char* path, void*
                 "This session cannot use the graph capture feature as requested by the user as the model has control "
                 "flow nodes which can't be supported by CUDAExecutionProvider");
   }
-  if (lacks && options->options.graphs) {
+  if ((lacks || copies) && options->options.graphs) {
     return fail(kFail,
                 "This session cannot use the graph capture feature as requested by the user as all compute graph nodes "
                 "have not been partitioned to the CUDAExecutionProvider");
@@ -318,7 +328,10 @@ static status create_session(void* env, const char* path, void* options, void** 
   bool waits = false;
   status failed = record == NULL ? NULL : open_on_cuda(record, path, &weights, &waits);
   if (failed == NULL) failed = REAL(kCreateSession, void*, const char*, void*, void**)(env, path, options, made);
-  if (record == NULL) return failed;
+  if (record == NULL) {
+    if (failed == NULL && find(options, kThreads) != NULL) add(*made, kSpread);
+    return failed;
+  }
   if (failed != NULL) {
     if (weights != NULL) cuda_free(weights);
     return failed;
@@ -347,6 +360,7 @@ static void release_session(void* session) {
     bump(&fake_counters()->sessions, -1);
     free(record);
   }
+  free(take(session, kSpread));
   ((void (*)(void*))g_real[kReleaseSession])(session);
 }
 
@@ -381,6 +395,9 @@ static status run(void* session, const void* options, const char* const* input_n
     status failed = grow(record, bytes);
     if (failed != NULL) return failed;
     bump(&fake_counters()->runs, 1);
+    while (__atomic_load_n(&fake_counters()->holds, __ATOMIC_RELAXED) != 0) usleep(1000);
+  } else if (find(session, kSpread) != NULL) {
+    bump(&fake_counters()->spread_runs, 1);
   }
   return REAL(kRun, void*, const void*, const char* const*, const void* const*, size_t, const char* const*, size_t,
               void**)(session, options, input_names, inputs, input_count, output_names, output_count, outputs);
@@ -580,6 +597,7 @@ static void fill(void) {
   g_table[kCreateCudaOptions] = (const void*)create_cuda_options;
   if (provider_is("none")) return;
   g_table[kAppendCuda] = (const void*)append_cuda;
+  g_table[kSetThreads] = (const void*)set_threads;
   g_table[kInputMemory] = (const void*)tell_input_memory;
   g_table[kOutputMemory] = (const void*)tell_output_memory;
   g_table[kUpdateCudaOptions] = (const void*)update_cuda_options;

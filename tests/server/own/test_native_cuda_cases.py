@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,20 +29,27 @@ from tests.server.cuda_models import (
     with_default,
 )
 from tests.server.onnx_models import BATCH, identity, through
+from tests.server.openvino_models import parameters
 from tests.server.raw import ask, ask_together, items
+from tests.waiting import eventually
 
 TWO_ON_GPU = ON_GPU.replace("count: 1", "count: 2")
+ONE_THREAD = parameters(intra_op_thread_count="1", **{"tritonkit.threads_alone": "2"})
+"""A thread for each instance, and two for a run that is alone."""
 NO_GRAPHS = "is served without CUDA graphs: "
 MODELS: dict[str, Callable[[Path], None]] = {
     "cpu": write_product(ON_CPU),
     "erf": lambda folder: product(folder, TWO_ON_GPU + cuda() + warm_up(), "Erf"),
     "erf_cpu": lambda folder: product(folder, ON_CPU, "Erf"),
     "graphs": write_product(ON_GPU + cuda() + warm_up()),
+    "negative": lambda folder: product(folder, ON_GPU + cuda(), "Neg"),
     "window": lambda folder: window(folder, ON_GPU + cuda()),
     "double": lambda folder: double(folder, ON_GPU + cuda()),
     "pair": lambda folder: ensemble(folder, "double", "double"),
     "calls_double": lambda folder: caller(folder, "double"),
     "calls_pair": lambda folder: caller(folder, "pair"),
+    "plain": lambda folder: double(folder, ON_GPU),
+    "spread": write_product(ON_CPU.replace("count: 1", "count: 2") + ONE_THREAD),
     "unbatched": lambda folder: unbatched(folder, ON_GPU + cuda()),
     "strings": lambda folder: identity(
         folder, TensorProto.STRING, ["n", 1], f"max_batch_size: {BATCH}\n" + through("STRING [1]") + ON_GPU + cuda()
@@ -52,9 +60,9 @@ MODELS: dict[str, Callable[[Path], None]] = {
 
 @pytest.fixture(scope="module")
 def gpu(native: Path, compiled_fake_cuda: FakeCuda, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gpu]:
-    """A server whose GPU cannot capture an Erf, and whose provider leaves `starts` to the CPU."""
+    """A server whose GPU cannot capture an Erf, and whose provider leaves `starts` and inputs of a Neg to the CPU."""
     folder = tmp_path_factory.mktemp("gpu")
-    fake = replace(compiled_fake_cuda.for_server(folder), waits="Erf", on_host="starts")
+    fake = replace(compiled_fake_cuda.for_server(folder), waits="Erf", copies="Neg", on_host="starts")
     with serving(native, fake, folder, **MODELS) as made:
         yield made
 
@@ -76,6 +84,14 @@ def test_an_input_that_the_cpu_reads_keeps_its_meaning(gpu: Gpu) -> None:
     assert gpu.log.count(f"model 'window' {NO_GRAPHS}{reason}") == 1
 
 
+def test_copies_within_a_network_are_named(gpu: Gpu, rows: np.ndarray) -> None:
+    """No node is on the CPU, and a tensor is: the log says so, and there is no graph."""
+    with loaded(gpu, "negative", "cpu"):
+        expected = -ask(gpu.client, "cpu", x=rows[:3])["y"]
+        np.testing.assert_array_equal(ask(gpu.client, "negative", x=rows[:3])["y"], expected)
+    assert f"model 'negative' {NO_GRAPHS}ONNX Runtime copies tensors between the GPU and the CPU" in gpu.log
+
+
 def test_a_failed_capture_is_not_tried_again(gpu: Gpu, rows: np.ndarray) -> None:
     """The model answers without graphs, and its instances share a session; others have theirs."""
     with loaded(gpu, "erf_cpu", "graphs"):
@@ -95,6 +111,19 @@ def test_a_failed_capture_is_not_tried_again(gpu: Gpu, rows: np.ndarray) -> None
         assert gpu.changes(counters)["replays"] == 1
     reason = "by one of its instances: a capture failed: ONNX Runtime: CUDA failure 900"
     assert gpu.log.count(f"model 'erf' is served without CUDA graphs {reason}") == 2
+
+
+def test_a_run_on_a_gpu_leaves_the_cores_to_others(gpu: Gpu, rows: np.ndarray) -> None:
+    """A run on the CPU that begins next to it has the threads of one that is alone."""
+    with loaded(gpu, "plain", "spread"), ThreadPoolExecutor(1) as pool:
+        counters = gpu.fake.counters()
+        with gpu.fake.holding():
+            held = pool.submit(ask, gpu.client, "plain", x=rows)
+            eventually(lambda: gpu.fake.counters()["runs"] > counters["runs"], "the run on the GPU to begin")
+            ask(gpu.client, "spread", x=rows)
+            assert gpu.changes(counters)["spread_runs"] == 1
+            assert not held.done()
+        np.testing.assert_array_equal(held.result()["y"], 2 * rows)
 
 
 @pytest.mark.parametrize("name", ["double", "pair"])

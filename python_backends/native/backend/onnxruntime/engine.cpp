@@ -35,6 +35,12 @@ class OrtEngine : public Engine {
   }
 
   void run(const std::vector<InputView>& given, std::vector<OutputView>& wanted) override {
+    const CountedRun run;
+    run_in(session_for(run), given, wanted);
+  }
+
+ protected:
+  void run_in(ort::Session* session, const std::vector<InputView>& given, std::vector<OutputView>& wanted) {
     input_names_.clear(), output_names_.clear(), input_values_.clear(), output_values_.clear();
     values_.clear();
     values_.reserve(given.size() + wanted.size());  // a value that was made can be kept
@@ -46,9 +52,8 @@ class OrtEngine : public Engine {
       output_names_.push_back(outputs[view.spec].name.c_str());
       output_values_.push_back(view.in_place ? output_value(view) : nullptr);
     }
-    CountedRun run;
-    ort::check(api().run(session_for(run), run_options_.get(), input_names_.data(), input_values_.data(),
-                         input_values_.size(), output_names_.data(), output_names_.size(), output_values_.data()));
+    ort::check(api().run(session, run_options_.get(), input_names_.data(), input_values_.data(), input_values_.size(),
+                         output_names_.data(), output_names_.size(), output_values_.data()));
     for (size_t place = 0; place < wanted.size(); ++place) {
       if (!wanted[place].in_place) values_.emplace_back(output_values_[place]);
     }
@@ -57,11 +62,9 @@ class OrtEngine : public Engine {
     }
   }
 
- protected:
   // Of the memory where a view's data lie.
   virtual const ort::MemoryInfo* memory_of(bool) const { return ort::cpu_memory(); }
-  void use(SharedSession session) { sessions_.usual = std::move(session); }
-  bool has_session() const { return sessions_.usual != nullptr; }
+  SharedSession& usual_session() { return sessions_.usual; }
 
  private:
   ort::Session* session_for(const CountedRun& run) {
@@ -170,9 +173,10 @@ class CudaEngine : public OrtEngine {
   void run(const std::vector<InputView>& given, std::vector<OutputView>& wanted) override {
     if (graphs_) capture();
     if (graphs_) return graphs_->run(given, wanted);
-    if (!has_session()) use(open_without_());
+    if (!usual_session()) usual_session() = open_without_();
     const auto running = cuda::while_running();
-    OrtEngine::run(given, wanted);
+    // It takes no cores from a run on the CPU, so it is not counted.
+    run_in(usual_session().get(), given, wanted);
   }
 
  protected:
@@ -187,7 +191,7 @@ class CudaEngine : public OrtEngine {
     } catch (const Error& error) {
       warn_(text("is served without CUDA graphs by one of its instances: a capture failed: ", error.what()));
       graphs_.reset();
-      use(nullptr);
+      usual_session().reset();
     }
   }
 
@@ -259,9 +263,8 @@ class OrtNetwork : public Network {
       session = open_on_gpu(config_, placement, settings, true);
     } catch (const Error& error) {
       if (!refuses_graphs(error)) throw;
-      why_no_graphs_ = has_control_flow(error)
-                           ? "it has control flow (If, Loop or Scan)"
-                           : text("the CUDA provider lacks ", lacking_nodes(config_, placement, settings));
+      why_no_graphs_ = has_control_flow(error) ? "it has control flow (If, Loop or Scan)"
+                                               : why_partly_elsewhere(placement, settings);
       return nullptr;
     }
     auto engine = std::make_unique<CudaEngine>(config_, placement, session, settings);
@@ -272,6 +275,13 @@ class OrtNetwork : public Network {
         [this, placement, settings] { return open_without_graphs(placement, settings); },
         [this](const std::string& what) { warn(what); });
     return engine;
+  }
+
+  // A tensor that both the CPU and the GPU read is copied, although no node is elsewhere.
+  std::string why_partly_elsewhere(const Placement& placement, const CudaSettings& settings) const {
+    const std::string nodes = lacking_nodes(config_, placement, settings);
+    return nodes.empty() ? "ONNX Runtime copies tensors between the GPU and the CPU"
+                         : "the CUDA provider lacks " + nodes;
   }
 
   void warn_of_convolutions(const Engine& engine) {
