@@ -5,14 +5,18 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from tests.fakedriver import FakeDriver
 from tests.perf.load.gpu import GIB, GPU, POWER_W, gpu_text, look_of, looks_of_run, metrics_server
 from tests.waiting import eventually
-from tritonkit.perf.load.gpu import GpuReport, GpuUse, GpuWatch, gpu_lines, gpu_looks, gpu_report
+from tritonkit.perf.load.gpu import GpuReport, GpuUse, GpuWatch, gpu_lines, gpu_looks, gpu_report, keep_gpus
 from tritonkit.perf.load.prometheus import parse_samples
+from tritonkit.repository.report.gpu_runs import gpu_runs
 
 ANSWERED = 57_700
 
@@ -145,3 +149,31 @@ def test_a_server_without_gpus_is_read_once() -> None:
     with metrics_server(lambda: f"nv_x{{}} {next(reads)}\n") as address, GpuWatch([address]) as watch:
         assert watch.report(0.0, 10.0, 5) is None
     assert next(reads) == 1
+
+
+def test_a_card_of_this_machine_has_its_name(fake_driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver knows it by the UUID that Triton reports; a GPU of another machine keeps that."""
+    own = "GPU-01010101-0101-0101-0101-010101010101"
+    fake_driver.answer(monkeypatch)
+    began = time.monotonic()
+    energies = itertools.count(300, 300)
+
+    def text() -> str:
+        return gpu_text(float(next(energies)), gpu=own) + gpu_text(1.0).partition("5\n")[2]
+
+    with metrics_server(text) as address, GpuWatch([address]) as watch:
+        eventually(lambda: watch.report(began, 3600.0, 1) is not None, "figures of the GPUs")
+    report = watch.report(began, 3600.0, 1)
+    assert report
+    assert [use.card for use in report.gpus] == ["NVIDIA H100 80GB HBM3 (GPU-01010101)", GPU]
+    assert report.to_dict()["gpus"][0]["name"] == "NVIDIA H100 80GB HBM3"
+
+
+def test_a_run_is_kept_for_the_report(tmp_path: Path) -> None:
+    """With the card and the energy of a request; a server without GPUs leaves nothing."""
+    keep_gpus(tmp_path, "net", "load", 5770.0, None)
+    assert gpu_runs(tmp_path, "net") == ()
+    keep_gpus(tmp_path, "net", "load", 5770.0, report_of_run())
+    (run,) = gpu_runs(tmp_path, "net")
+    assert (run.by, run.rate_per_s, run.energy_per_request_j) == ("load", 5770.0, pytest.approx(0.1))
+    assert [(card.card, card.busy) for card in run.cards] == [(GPU, pytest.approx(0.76))]

@@ -61,6 +61,7 @@ def load_at_rate(project: Path, address: str | None, options: LoadOptions) -> No
 
 def _run(project: Path, addresses: Sequence[str], options: LoadOptions, load: OpenLoad, slo: Slo) -> None:
     """Run the load or the search, print what it showed, write the reports."""
+    from tritonkit.perf.load.gpu import keep_gpus
     from tritonkit.perf.load.kinds import SEQUENCE_CALLS
     from tritonkit.perf.load.openloop import Generator
 
@@ -79,6 +80,8 @@ def _run(project: Path, addresses: Sequence[str], options: LoadOptions, load: Op
             what = "the trace" if load.trace is not None else f"{load.rate_per_s:g} {generator.unit}/s"
             note(f"{what} for {load.duration_s:g} s ...")
             report = generator.run(load)
+    if report is not None and len(options.models) == 1:
+        keep_gpus(project, options.models[0], "load", report.series[0].rate_per_s, report.gpu)
     if options.report is not None:
         _write(options.report, report, search, slo, options, addresses)
     if options.as_json:

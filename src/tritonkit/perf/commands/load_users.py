@@ -29,6 +29,7 @@ _USERS, _DURATION_S, _THINK_TIME_S = 20, 20.0, 0.1
 def load_users(project: Path, address: str | None, options: LoadOptions) -> None:
     """Run Locust's users, print what they saw; `typer.Exit` with 1 where a limit is missed, 130 after an interrupt."""
     from tritonkit.perf.load import LoadPlan, run_load
+    from tritonkit.perf.load.gpu import keep_gpus
     from tritonkit.perf.load.kinds import SEQUENCE_CALLS
     from tritonkit.perf.load.locust_run import THRESHOLDS
 
@@ -58,6 +59,9 @@ def load_users(project: Path, address: str | None, options: LoadOptions) -> None
         )
         note(f"{users} users for {duration_s} s against {grpc} ...")
         outcome = run_load(plan)
+    if len(options.models) == 1:
+        rate_per_s = sum(series.rate_per_s for series in outcome.report.series)
+        keep_gpus(project, options.models[0], f"load --users {users}", rate_per_s, outcome.report.gpu)
     _print_outcome(outcome, options.as_json)
     if options.report is not None:
         note(f"reports: {options.report}")

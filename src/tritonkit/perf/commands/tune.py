@@ -134,7 +134,7 @@ def command(
     plan = _plan(project_folder(root), name, options, key, allow_plaintext_credentials)
     with _watching(plan.budget_s, str(plan.slo), plan.objective) as listener:
         spec, outcome = tune(plan, listener)
-    _keep_rate(plan, spec, outcome)
+    _keep(plan, spec, outcome)
     text = ""
     if outcome.best and find_spec("ruamel"):
         text = changed_text(spec, outcome.best.point, outcome.now, plan.target)
@@ -177,10 +177,14 @@ def _plan(project: Path, name: str, options: TuneOptions, key: str | None, allow
     )
 
 
-def _keep_rate(plan: TunePlan, spec: Spec, outcome: Outcome) -> None:
-    """Keep the rate of the model as it is served, for a plan to be compared with."""
+def _keep(plan: TunePlan, spec: Spec, outcome: Outcome) -> None:
+    """Keep the rate of the model as it is served, for a plan to be compared with, and the GPUs at the best, for the
+    report."""
+    from tritonkit.perf.load.gpu import keep_gpus
     from tritonkit.perf.load.rates import keep_rate
 
+    if outcome.best and outcome.report:
+        keep_gpus(plan.root, spec.name, "tune", outcome.best.rate_per_s, outcome.report.gpu)
     now = outcome.current
     is_rate = plan.objective.name == "throughput" and (plan.address, plan.cores, plan.target) == (None, None, "cpu")
     if is_rate and now is not None and now.rate_per_s and not outcome.ended:

@@ -7,21 +7,25 @@ import math
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from datetime import datetime
 from itertools import pairwise
+from pathlib import Path
 from statistics import fmean
 from types import TracebackType
 from typing import Any
 
 from tritonkit import metrics as m
 from tritonkit.perf.load.prometheus import MetricSample, read_samples
+from tritonkit.repository.report.gpu_runs import CardFigures, GpuRun, keep_gpu_run
+from tritonkit.serve.core.devices import find_driver
 
-__all__ = ["GpuLook", "GpuReport", "GpuUse", "GpuWatch", "gpu_lines", "gpu_looks", "gpu_report"]
+__all__ = ["GpuLook", "GpuReport", "GpuUse", "GpuWatch", "gpu_lines", "gpu_looks", "gpu_report", "keep_gpus"]
 
 _EVERY_S = 0.5
 """Triton reads its GPUs every two seconds, so a change is noticed after a quarter of that at most."""
-_GIB = 1 << 30
+_SHORT = len("GPU-01234567")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,7 @@ class GpuUse:
         power_w: mean power. power_limit_w: its limit; 0 if the server does not report it.
         energy_j: energy of the run; None if the server counts none, or the run is too short.
         looks: the single looks, with seconds since the run began.
+        name: the card's name; empty if the driver of this machine does not know it.
     """
 
     gpu: str
@@ -87,6 +92,12 @@ class GpuUse:
     power_limit_w: float | None
     energy_j: float | None
     looks: tuple[GpuLook, ...] = ()
+    name: str = ""
+
+    @property
+    def card(self) -> str:
+        """The card's name with the beginning of its UUID, or the UUID."""
+        return f"{self.name} ({self.gpu[:_SHORT]})" if self.name else self.gpu
 
     @classmethod
     def of(cls, gpu: str, looks: Sequence[GpuLook], start: float, seconds: float) -> GpuUse | None:
@@ -183,7 +194,7 @@ def gpu_lines(report: GpuReport | None) -> list[str]:
     """A line about each GPU, and one about all; empty without GPUs."""
     if report is None:
         return []
-    lines = [f"{use.gpu}: {', '.join(_parts(use)) or 'its driver gives no figures'}" for use in report.gpus]
+    lines = [str(_figures(use)) for use in report.gpus]
     energy_j, power_w = report.energy_per_request_j, report.power_w
     if energy_j is not None:
         together = f" and {power_w:.0f} W together" if len(report.gpus) > 1 and power_w is not None else ""
@@ -191,16 +202,9 @@ def gpu_lines(report: GpuReport | None) -> list[str]:
     return lines
 
 
-def _parts(use: GpuUse) -> Iterator[str]:
-    """The figures of a GPU that are known, in words."""
-    if use.busy is not None:
-        yield f"in use {use.busy:.0%} of the time"
-    if use.memory_bytes is not None:
-        total = f" of {use.memory_total_bytes / _GIB:.1f}" if use.memory_total_bytes is not None else ""
-        yield f"{use.memory_bytes / _GIB:.1f}{total} GiB at most"
-    if use.power_w is not None:
-        limit = f" of {use.power_limit_w:.0f}" if use.power_limit_w else ""
-        yield f"{use.power_w:.0f}{limit} W on average"
+def _figures(use: GpuUse) -> CardFigures:
+    memory = use.memory_bytes, use.memory_total_bytes
+    return CardFigures(use.card, use.busy, *memory, use.power_w, use.power_limit_w)
 
 
 class GpuWatch:
@@ -236,8 +240,12 @@ class GpuWatch:
             watch.join()
 
     def report(self, start: float, seconds: float, answered: int) -> GpuReport | None:
-        """See `gpu_report`."""
-        return gpu_report(self._looks, start, seconds, answered)
+        """See `gpu_report`; the cards of this machine have their names."""
+        report = gpu_report(self._looks, start, seconds, answered)
+        if report is None:
+            return None
+        names = {f"GPU-{device.uuid}": device.name for device in find_driver().devices}
+        return replace(report, gpus=tuple(replace(use, name=names.get(use.gpu, "")) for use in report.gpus))
 
     def _watch(self, address: str, gpus: Sequence[str]) -> None:
         next_at = time.monotonic()
@@ -254,3 +262,12 @@ def _read(address: str) -> dict[str, GpuLook]:
     with contextlib.suppress(OSError, ValueError):
         return gpu_looks(read_samples(address), time.monotonic())
     return {}
+
+
+def keep_gpus(root: Path, model: str, by: str, rate_per_s: float, report: GpuReport | None) -> None:
+    """Note the GPUs of a run for `tritonkit report`; nothing where the server has none."""
+    if report is None:
+        return
+    at = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M")
+    cards = tuple(map(_figures, report.gpus))
+    keep_gpu_run(root, GpuRun(model, by, at, rate_per_s, cards, report.energy_per_request_j))

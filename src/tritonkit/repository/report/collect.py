@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterable, Sequence, Set
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from tritonkit.repository.optimize.make import plan
 from tritonkit.repository.optimize.results import Result, choose, judged, wanted_variants
 from tritonkit.repository.optimize.timing import find_timing
 from tritonkit.repository.optimize.variants import AUTO, PLAINS, PYTHON, Variant, parse, variant_names, variant_of
+from tritonkit.repository.report.gpu_runs import GpuRun, gpu_runs
 from tritonkit.repository.report.operators import Operators, profile_variant, slowest
 
 __all__ = ["ModelReport", "collect", "pareto"]
@@ -39,6 +40,8 @@ class ModelReport:
     operators: Operators | None = None
     max_drop: float = 0.01
     at_least: float | None = None
+    gpu_runs: tuple[GpuRun, ...] = ()
+    """Runs under load on servers with GPUs."""
 
     @property
     def front(self) -> tuple[str, ...]:
@@ -54,6 +57,7 @@ class ModelReport:
             "variants": [result.to_dict() for result in self.results],
             "not_built": self.missing,
             "operators": None if self.operators is None else asdict(self.operators),
+            "gpu_runs": [asdict(run) for run in self.gpu_runs],
         }
 
 
@@ -77,7 +81,7 @@ def collect(
     reports = []
     for spec in specs:
         say(f"{spec.name}: reading the cache")
-        report = _read(spec, cache, threads, say)
+        report = replace(_read(spec, cache, threads, say), gpu_runs=gpu_runs(root, spec.name))
         if names and not report.results:
             raise _not_built(f"model {spec.name}", spec.name, report.missing)
         if report.results:

@@ -85,8 +85,8 @@ def page(
 
 def _gpu_section(gpu: GpuReport) -> dict[str, Any]:
     """The page's section about GPUs."""
-    used = [Line(use.gpu, [(look.at_s, look.busy and 100 * look.busy) for look in use.looks]) for use in gpu.gpus]
-    power = [Line(use.gpu, [(look.at_s, look.power_w) for look in use.looks]) for use in gpu.gpus]
+    used = [Line(use.card, [(look.at_s, look.busy and 100 * look.busy) for look in use.looks]) for use in gpu.gpus]
+    power = [Line(use.card, [(look.at_s, look.power_w) for look in use.looks]) for use in gpu.gpus]
     x = "second of the run"
     text = "Share of the time in which some kernel ran, by Triton's own metrics."
     return {
