@@ -15,7 +15,7 @@ from pathlib import Path
 
 from core.unix_http import Admin
 
-__all__ = ["LateLoads", "later", "needs_of"]
+__all__ = ["LateLoads", "configs_of", "later", "needs_of"]
 
 _CALLS = re.compile(r'key:\s*"tritonkit\.calls"\s*value:?\s*{\s*string_value:\s*"([^"]*)"')
 """The parameter by which a build says which models its Python calls."""
@@ -29,7 +29,7 @@ def later(repository: Path, early: Collection[str] = ()) -> list[str]:
     Args:
         early: others that turned out to call models while the server started.
     """
-    configs = _configs(repository)
+    configs = configs_of(repository)
     needs = needs_of(repository)
     waiting = {name for name, text in configs.items() if name in early or _calls(text)}
     while more := {name for name in needs.keys() - waiting if needs[name] & waiting}:
@@ -45,10 +45,11 @@ def later(repository: Path, early: Collection[str] = ()) -> list[str]:
 
 def needs_of(repository: Path) -> dict[str, set[str]]:
     """Model -> the parts of an ensemble, or the models that its Python calls."""
-    return {name: _needs(text) for name, text in _configs(repository).items()}
+    return {name: _needs(text) for name, text in configs_of(repository).items()}
 
 
-def _configs(repository: Path) -> dict[str, str]:
+def configs_of(repository: Path) -> dict[str, str]:
+    """Model -> the text of its configuration."""
     return {file.parent.name: file.read_text() for file in sorted(repository.glob("*/config.pbtxt"))}
 
 

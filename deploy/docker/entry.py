@@ -20,7 +20,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ from core.restarting import Restarting
 from core.stub_watch import TICK_S, StubWatch
 from core.stubs import end_stubs
 from core.unix_http import Admin
-from fitting import left_out
+from fitting import refusals
 from health import LOADED, REPLACED, RUN, STOPPING, ready
 from integrity import Verifier
 from launching import HOST, REGIONS, SHARED_MEMORY, command, rest_proxy, say
@@ -78,10 +78,18 @@ def main() -> int:
         metrics = MetricsProxy(HOST, METRICS_PORT, RUN, gauges)
         metrics.start()
         rest = None if options.no_http else rest_proxy(options)
-        return _supervise(lambda: command(options, extra, DRAIN_S), options, rest, gauges)
+        return _supervise(lambda: _launch(options, extra), options, rest, gauges)
     except Refused as refusal:
         say(str(refusal))
         return 4
+
+
+def _launch(options: argparse.Namespace, extra: list[str]) -> tuple[Launch, Collection[str]]:
+    """The process to start, and the names of the models that it does without, each of which is reported."""
+    process, without = command(options, extra, DRAIN_S)
+    for line in refusals(without):
+        say(f"error: {line}")
+    return process, without
 
 
 def _make_run_folder() -> None:
@@ -93,7 +101,10 @@ def _make_run_folder() -> None:
 
 
 def _supervise(
-    launch: Callable[[], Launch], options: argparse.Namespace, rest: Restarting[Any] | None, gauges: Gauges
+    launch: Callable[[], tuple[Launch, Collection[str]]],
+    options: argparse.Namespace,
+    rest: Restarting[Any] | None,
+    gauges: Gauges,
 ) -> int:
     repository: Path = options.repository
     signals: list[int] = []
@@ -106,7 +117,7 @@ def _supervise(
         say(f"pinned to cores {listed(pinning.cores)} of {len(os.sched_getaffinity(0))}")
     while True:
         # Made for each start: models may have been published since the last one.
-        process = launch()
+        process, without = launch()
         for name in (HTTP_SOCKET, METRICS_SOCKET, REPLACED, LOADED):
             (RUN / name).unlink(missing_ok=True)
         with pinning.inherited() if pinning else contextlib.nullcontext():
@@ -117,7 +128,7 @@ def _supervise(
             verifier.start()
         admin = Admin(RUN, process.key, _RELOAD_S)
         planned = read_needs(options.needs).get("stub_bytes", {})
-        watch = _Watch(server, repository, signals, rest, verifier, admin, planned, gauges, times, pinning)
+        watch = _Watch(server, repository, signals, rest, verifier, admin, planned, gauges, times, pinning, without)
         reason = watch.until_the_end()
         verifier.stop()
         if signals:
@@ -210,6 +221,7 @@ class _Watch:
     Args:
         signals: those that asked the container to end, as they come.
         planned: model -> bytes of a stub's region.
+        without: the models that are not loaded.
     """
 
     def __init__(
@@ -224,10 +236,11 @@ class _Watch:
         gauges: Gauges,
         times: StartTimes,
         pinning: Pinning | None,
+        without: Collection[str],
     ) -> None:
         self._server, self._repository, self._asked, self._rest = server, repository, signals, rest
         self._verifier, self._admin, self._planned, self._gauges = verifier, admin, planned, gauges
-        self._times, self._pinning = times, pinning
+        self._times, self._pinning, self._without = times, pinning, without
         self._stubs: StubWatch | None = None
         self._late: LateLoads | None = None
         self._lost: list[str] = []
@@ -263,7 +276,7 @@ class _Watch:
             self._stubs.scan()
             (RUN / REPLACED).write_text(" ".join(map(str, sorted(self._stubs.replaced))))
         elif self._late is None and ready():
-            self._late = LateLoads(self._admin, self._repository, left_out(self._repository))
+            self._late = LateLoads(self._admin, self._repository, self._without)
             self._late.start()
         elif self._late is not None and not self._late.is_alive() and ready():
             before, self._missing = self._missing, not_loaded(self._admin)

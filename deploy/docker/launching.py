@@ -12,6 +12,7 @@ import re
 import secrets
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,7 @@ from typing import Any
 from allowed import config_flag
 from callers import later
 from checks import MIB, Refused, check_key, check_memory, check_repository, read_needs
-from core.cuda import provider_of, why_no_provider
-from core.devices import DRIVER, find_driver
+from core.devices import Driver, find_driver
 from core.flags import HTTP_SOCKET, POOL_FLAGS, server_arguments
 from core.launch import Launch, guard_in
 from core.native_backends import ENGINES, PAD, backend_flags, find_native_backends, why_not
@@ -28,11 +28,11 @@ from core.pools import GpuNeeds, plan_pools
 from core.rest import CONTAINER_MIB, RestLimits, envoy_command, envoy_config, envoy_threads, find_envoy
 from core.restarting import Restarting
 from core.threads import thread_variables
-from fitting import left_out, refusals
+from fitting import ON_GPU, Refusal, left_out, nothing_left
 from health import RUN
 from machine import cores
 
-__all__ = ["HOST", "REGIONS", "SHARED_MEMORY", "backends", "check_gpus", "command", "rest_proxy", "say"]
+__all__ = ["HOST", "REGIONS", "SHARED_MEMORY", "backends", "command", "rest_proxy", "say"]
 
 _HOME = Path("/opt/tritonserver")
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 (where POSIX shared memory is on Linux)
@@ -51,8 +51,9 @@ def say(text: str) -> None:
     sys.stderr.write(f"{text}\n")
 
 
-def command(options: argparse.Namespace, extra: list[str], drain_s: int) -> Launch:
-    """The process to start. Refused if the repository, the key or /dev/shm is not usable.
+def command(options: argparse.Namespace, extra: list[str], drain_s: int) -> tuple[Launch, dict[str, Refusal]]:
+    """The process to start, and the models that it does without. Refused if the repository, the key or /dev/shm is not
+    usable, or no model can be served.
 
     Args:
         drain_s: seconds for the requests in flight at its end.
@@ -65,8 +66,13 @@ def command(options: argparse.Namespace, extra: list[str], drain_s: int) -> Laun
     if guard is None:
         say("warning: the native guard is missing: requests may have up to 2 GiB")
     replaced = tuple(f"--{name}=" for name in POOL_FLAGS if any(word.startswith(f"--{name}=") for word in extra))
-    words = [word for word in _arguments(options, models, needs, drain_s) if not word.startswith(replaced)]
-    return Launch(
+    driver = cache(find_driver)
+    without = left_out(options.repository, _VENV if _has_stand_ins() else None, needs, driver)
+    if set(models) <= without.keys():
+        raise Refused(options.repository, *nothing_left(without))
+    served = [name for name in models if name not in without]
+    words = [w for w in _arguments(options, served, needs, drain_s, driver) if not w.startswith(replaced)]
+    launch = Launch(
         argv=[*words, *config_flag(options.repository, extra), *extra],
         env=os.environ | thread_variables(cores(), os.environ),
         cwd=str(RUN),
@@ -76,6 +82,7 @@ def command(options: argparse.Namespace, extra: list[str], drain_s: int) -> Laun
         file_bytes=int(needs.get("file_bytes", 0)),
         guard=str(guard) if guard else "",
     )
+    return launch, without
 
 
 def rest_proxy(options: argparse.Namespace) -> Restarting[subprocess.Popen[bytes]]:
@@ -107,7 +114,9 @@ def rest_proxy(options: argparse.Namespace) -> Restarting[subprocess.Popen[bytes
     return Restarting(process.start, died)
 
 
-def _arguments(options: argparse.Namespace, models: list[str], needs: dict[str, Any], drain_s: int) -> list[str]:
+def _arguments(
+    options: argparse.Namespace, models: list[str], needs: dict[str, Any], drain_s: int, driver: Callable[[], Driver]
+) -> list[str]:
     configs = "".join((options.repository / name / "config.pbtxt").read_text() for name in models)
     folder, flags = backends(options.backend)
     if f'"{PAD}"' in configs and not _has_stand_ins():
@@ -116,9 +125,8 @@ def _arguments(options: argparse.Namespace, models: list[str], needs: dict[str, 
             "a model's requests of different lengths share its batches, which NVIDIA's backends cannot pad",
             "build it again: tritonkit build --target nvidia",
         )
-    gpus = check_gpus(options.repository, configs, _VENV)
-    pools = plan_pools(map(GpuNeeds.from_dict, needs.get("gpu_models", {}).values()), gpus)
-    models = _fitting(options.repository, models)
+    gpus = len(driver().devices) if ON_GPU in configs else 0
+    pools = plan_pools(_gpu_needs(needs, models), gpus)
     late = later(options.repository)
     common = server_arguments(
         binary=_HOME / "bin" / "tritonserver",
@@ -139,39 +147,9 @@ def _arguments(options: argparse.Namespace, models: list[str], needs: dict[str, 
     return [*common, *flags, *_age_flags(options), *_trace_flags(options)]
 
 
-def check_gpus(repository: Path, configs: str, environment: Path) -> int:
-    """The number of GPUs; 0 if no model asks for one. Refused if models do, and this container has none for them.
-
-    Args:
-        repository: their folder.
-        configs: the text of their configurations.
-        environment: the server environment. In NVIDIA's image, its own engines decide about the driver.
-    """
-    if "KIND_GPU" not in configs:
-        return 0
-    driver = find_driver()
-    wrong = driver.wrong
-    if not wrong and provider_of(environment) is not None:
-        wrong = driver.too_old or why_no_provider(environment)
-    if wrong:
-        raise Refused(
-            repository,
-            f"models ask for a GPU (KIND_GPU): {wrong}",
-            f"driver {DRIVER} or newer on the machine, and docker run --gpus all (pods: the overlay gpu);"
-            " without a GPU: tritonkit build --target cpu",
-        )
-    return len(driver.devices)
-
-
-def _fitting(repository: Path, models: list[str]) -> list[str]:
-    """The models without TensorRT plans for another version or GPU. Refused if none is left."""
-    without = left_out(repository)
-    lines = refusals(without)
-    if len(without) == len(models):
-        raise Refused(repository, "; ".join(lines), "then start it again")
-    for line in lines:
-        say(f"error: {line}")
-    return [name for name in models if name not in without]
+def _gpu_needs(needs: dict[str, Any], models: list[str]) -> list[GpuNeeds]:
+    """The needs of the served models on GPUs, as the builder computed them."""
+    return [GpuNeeds.from_dict(facts) for name, facts in needs.get("gpu_models", {}).items() if name in models]
 
 
 @cache

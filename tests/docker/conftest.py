@@ -86,38 +86,42 @@ def settings(daemon: None, project: Path, tmp_path_factory: pytest.TempPathFacto
 @pytest.fixture(scope="session")
 def server_image(settings: str, project: Path) -> str:
     """The server's image, built from this checkout (docker caches layers)."""
-    _build(settings, project, "triton")
+    build(settings, project, "triton")
     return SERVER_IMAGE
 
 
 @pytest.fixture(scope="session")
 def images(server_image: str, settings: str, project: Path) -> None:
     """The builder's image too."""
-    _build(settings, project, "builder")
+    build(settings, project, "builder")
 
 
 @pytest.fixture(scope="session")
 def tools_image(settings: str, project: Path) -> str:
     """The image that fetches models out of a store."""
-    _build(settings, project, "store-tools")
+    build(settings, project, "store-tools")
     return TOOLS_IMAGE
 
 
-def _build(settings: str, project: Path, service: str) -> None:
-    variables = dict(line.split("=", 1) for line in settings.splitlines())
-    variables["COMPOSE_PROFILES"] = "kubernetes"
+def build(settings: str, project: Path, service: str, **more: str) -> None:
+    """Build the image of a service, with more variables than those of this machine."""
+    variables = dict(line.split("=", 1) for line in settings.splitlines()) | more
+    variables["COMPOSE_PROFILES"] = "kubernetes,gpu"
     done = run(*compose_command(), "build", service, cwd=project, **variables)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
 
 @contextmanager
-def serving(repository: Path, *options: str, words: Sequence[str] = (), ready: bool = True) -> Iterator[str]:
+def serving(
+    repository: Path, *options: str, words: Sequence[str] = (), ready: bool = True, image: str = SERVER_IMAGE
+) -> Iterator[str]:
     """A container of the server's image as a pod has it; its name.
 
     Args:
         options: of `docker run`.
         words: for entry.py.
         ready: wait until it is.
+        image: its name.
     """
     name = docker(
         "run",
@@ -132,7 +136,7 @@ def serving(repository: Path, *options: str, words: Sequence[str] = (), ready: b
         *options,
         "--volume",
         f"{repository}:/models:ro",
-        SERVER_IMAGE,
+        image,
         "--own-key",
         "--no-http",
         "--no-verify",

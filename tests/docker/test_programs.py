@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
 
@@ -27,6 +27,7 @@ input { name: "x" data_type: TYPE_FP32 dims: [3, 224, 224] }
 output { name: "y" data_type: TYPE_FP32 dims: [1000] }
 instance_group { kind: KIND_GPU count: 2 }
 """
+ON_GPU = POOLED.replace("python", "onnxruntime")
 CLONE = Path(__file__).resolve().parents[2]
 
 
@@ -191,80 +192,133 @@ def test_models_that_call_others_come_last(tmp_path: Path) -> None:
     assert second.split() == ["b_caller", "early", "a_caller", "joined"]
 
 
-def write_programs(image: Path) -> Path:
-    """The programs of the server's image, with what they import."""
-    shutil.copytree(CLONE / "deploy/docker", image, ignore=shutil.ignore_patterns("keys", "wheels"))
-    shutil.copytree(CLONE / "src/tritonkit/serve/core", image / "core")
+WITHOUT_GUARD = "warning: the native guard is missing: requests may have up to 2 GiB\n"
+LAUNCH = """if True:
+    import sys
+    sys.path.insert(0, sys.argv[1])
+    import launching, options
+    from fitting import refusals
+    from pathlib import Path
+    launching._HOME, launching._VENV = Path(sys.argv[2], "opt"), Path(sys.argv[2], "venv")
+    given, extra = options.parser(None).parse_known_args(sys.argv[3:])
+    try:
+        launch, without = launching.command(given, extra, 1)
+    except launching.Refused as refusal:
+        sys.exit(str(refusal))
+    print(*launch.argv)
+    sys.exit("\\n".join(refusals(without)) or None)
+"""
+
+
+@dataclass(frozen=True)
+class Image:
+    """The server's image with a repository: its programs, an environment for GPUs and the folder of backends."""
+
+    folder: Path
+
+    def launch(self, models: dict[str, ModelText], *extra: str) -> subprocess.CompletedProcess[str]:
+        """The command line that it would start on standard output, and what it refuses on standard error."""
+        shutil.rmtree(self.folder / "models", ignore_errors=True)
+        repository = write_repository(self.folder / "models", models)
+        needs = container_needs(read_models(repository), ())
+        (self.folder / "needs.json").write_text(json.dumps(asdict(needs)))
+        given = {"repository": repository, "needs": self.folder / "needs.json", "backend": "python"}
+        words = [
+            *(f"--{name}={value}" for name, value in given.items()),
+            "--own-key",
+            "--key-file=/nonexistent",
+            *extra,
+        ]
+        command = [sys.executable, "-IS", "-c", LAUNCH, str(self.folder / "programs"), str(self.folder), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def image(fake_driver: FakeDriver, tmp_path: Path) -> Image:
+    """An image made for GPUs, with the stand-ins of its backends."""
+    programs = tmp_path / "programs"
+    shutil.copytree(CLONE / "deploy/docker", programs, ignore=shutil.ignore_patterns("keys", "wheels"))
+    shutil.copytree(CLONE / "src/tritonkit/serve/core", programs / "core")
     for name in ("repository/publish/configurations.py", "repository/publish/integrity.py", "machine.py"):
-        shutil.copy(CLONE / "src/tritonkit" / name, image)
-    return image
+        shutil.copy(CLONE / "src/tritonkit" / name, programs)
+    write_cuda_packages(tmp_path / "venv" / "lib" / "python3.11" / "site-packages", fake_driver)
+    stand_in = tmp_path / "opt" / "backends" / "onnxruntime" / "model.py"
+    stand_in.parent.mkdir(parents=True)
+    stand_in.touch()
+    return Image(tmp_path)
 
 
 def test_a_container_without_its_gpu_says_what_is_missing(
-    fake_driver: FakeDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    image: Image, fake_driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It refuses to start, as for all that a container lacks; models on the CPU ask no driver."""
-    image = write_programs(tmp_path / "image")
-    environment = tmp_path / "venv"
-    write_cuda_packages(environment / "lib" / "python3.11" / "site-packages", fake_driver)
-    code = """if True:
-        import sys
-        sys.path.insert(0, sys.argv[1])
-        from launching import Path, Refused, check_gpus
-        try:
-            check_gpus(Path("/models"), sys.argv[2], Path(sys.argv[3]))
-        except Refused as refusal:
-            sys.exit(str(refusal))
-    """
+    """It refuses to start if nothing else is left to serve; models on the CPU ask no driver."""
 
     def refusal(kind: str) -> str:
-        command = [sys.executable, "-IS", "-c", code, str(image), f"kind: {kind}", str(environment)]
-        return subprocess.run(command, capture_output=True, text=True, check=False).stderr
+        return image.launch({"net": ModelText(ON_GPU.replace("KIND_GPU", kind))}).stderr
 
     fake_driver.answer(monkeypatch)
-    assert refusal("KIND_GPU") == ""
+    assert refusal("KIND_GPU") == WITHOUT_GUARD
     fake_driver.answer(monkeypatch, cuda=12080, version="570.86.10")
-    assert "error: /models: models ask for a GPU (KIND_GPU): the driver 570.86.10 runs CUDA 12.8" in refusal("KIND_GPU")
-    assert "driver 580 or newer on the machine, and docker run --gpus all" in refusal("KIND_GPU")
-    assert refusal("KIND_CPU") == ""
+    wrong = refusal("KIND_GPU")
+    assert "models: model net: it asks for a GPU (KIND_GPU): the driver 570.86.10 runs CUDA 12.8" in wrong
+    assert "driver 580 or newer on the machine, the image server-gpu, and docker run --gpus all" in wrong
+    assert refusal("KIND_CPU") == WITHOUT_GUARD
     fake_driver.answer(monkeypatch, cuda=13000, devices=0)
     assert "CUDA sees no GPU" in refusal("KIND_GPU")
     fake_driver.answer(monkeypatch, devices=1)
-    next(environment.rglob("libcudnn.so.9")).unlink()
+    next(image.folder.rglob("libcudnn.so.9")).unlink()
     assert "CUDA's libraries are incomplete: libcudnn.so.9" in refusal("KIND_GPU")
+    next(image.folder.rglob("libonnxruntime_providers_cuda.so")).unlink()
+    assert "ONNX Runtime is the one for CPUs" in refusal("KIND_GPU")
+
+
+def test_a_container_serves_the_models_that_need_no_gpu(
+    image: Image, fake_driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of the others is named with its reason and what to do, an ensemble for its part; none of them is loaded."""
+    joined = """platform: "ensemble" max_batch_size: 128
+input { name: "x" data_type: TYPE_FP32 dims: [3, 224, 224] }
+output { name: "y" data_type: TYPE_FP32 dims: [1000] }
+ensemble_scheduling { step { model_name: "net" model_version: -1
+  input_map { key: "x" value: "x" } output_map { key: "y" value: "y" } } }
+"""
+    second = ModelText(POOLED.replace("count: 2", "gpus: [1]"))
+    models = {"net": ModelText(ON_GPU), "joined": ModelText(joined), "other": ModelText(POOLED), "second": second}
+    models |= {"plain": ModelText(POOLED.replace("KIND_GPU", "KIND_CPU"))}
+
+    def served(**facts: int) -> tuple[list[str], list[str]]:
+        fake_driver.answer(monkeypatch, **facts)
+        done = image.launch(models)
+        lines = [line for line in done.stderr.splitlines() if "not served" in line]
+        return [word for word in done.stdout.split() if word.startswith("--load-model=")], sorted(lines)
+
+    loaded, lines = served(devices=1)
+    assert loaded == ["--load-model=joined", "--load-model=net", "--load-model=other", "--load-model=plain"]
+    assert len(lines) == 1
+    assert "model second: not served: its instance_group names GPU 1, and CUDA sees 1 here; do: correct" in lines[0]
+    loaded, lines = served(devices=0)
+    assert loaded == ["--load-model=plain"]
+    assert [line.split()[1] for line in lines] == ["joined:", "net:", "other:", "second:"]
+    assert "it calls net, which cannot be served; do: driver 580 or newer" in lines[0]
+    assert "CUDA sees no GPU (none is visible to it)" in lines[1]
 
 
 def test_a_container_has_the_pools_of_its_models(
-    fake_driver: FakeDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    image: Image, fake_driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The builder hands over what models take of GPUs, and each GPU of this machine has room for it, as with `serve`;
     a flag of the container's command replaces that."""
-    image = write_programs(tmp_path / "image")
-    folder = write_repository(tmp_path / "models", {"net": ModelText(POOLED)})
-    (model,) = read_models(folder)
-    (tmp_path / "needs.json").write_text(json.dumps(asdict(container_needs([model], ()))))
-    code = """if True:
-        import sys
-        sys.path.insert(0, sys.argv[1])
-        import launching, options
-        given, extra = options.parser(None).parse_known_args(sys.argv[2:])
-        print(*launching.command(given, extra, 1).argv)
-    """
-    (tmp_path / "key").write_text("0123456789abcdef0123456789abcdef")
-    (tmp_path / "key").chmod(0o400)
-    given = {"repository": folder, "needs": tmp_path / "needs.json", "key-file": tmp_path / "key", "backend": "python"}
 
     def pools(*extra: str) -> list[str]:
-        words = [*(f"--{name}={value}" for name, value in given.items()), *extra]
-        command = [sys.executable, "-IS", "-c", code, str(image), *words]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        done = image.launch({"net": ModelText(POOLED)}, *extra)
         return [word for word in done.stdout.split() if "pool-byte-size" in word]
 
     fake_driver.answer(monkeypatch, devices=2)
-    planned = plan_pools([model], 2)
+    given = pools()
+    planned = plan_pools(read_models(image.folder / "models"), 2)
     assert planned.pinned_bytes > PINNED_BYTES
     pinned = f"--pinned-memory-pool-byte-size={planned.pinned_bytes}"
     cuda = [f"--cuda-memory-pool-byte-size={number}:{planned.cuda_bytes[number]}" for number in (0, 1)]
-    assert pools() == [pinned, *cuda]
+    assert given == [pinned, *cuda]
     assert pools("--pinned-memory-pool-byte-size=1") == [*cuda, "--pinned-memory-pool-byte-size=1"]
     assert pools("--cuda-memory-pool-byte-size=0:1") == [pinned, "--cuda-memory-pool-byte-size=0:1"]
