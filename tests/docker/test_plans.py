@@ -52,7 +52,8 @@ def own_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     words = [f"--{name}={folder / place}" for name, place in places.items()]
     words += ["--host", address, "--bridge=none", "--iptables=false", "--ip6tables=false", "--storage-driver=vfs"]
     variables = os.environ | {"PATH": f"{hook.parent}:{os.environ['PATH']}:/usr/sbin:/sbin"}
-    command = [str(program("dockerd")), *words]
+    # In a network of its own: a daemon without a bridge removes docker0, which the other tests' containers use.
+    command = ["unshare", "--net", str(program("dockerd")), *words]
     with (
         (folder / "log").open("w") as log,
         subprocess.Popen(command, env=variables, stdout=log, stderr=log) as daemon,
