@@ -114,6 +114,8 @@ def test_a_plan_is_built_and_published(root: Path) -> None:
     log = (root / ".tritonkit" / "cache" / "net" / "trtexec-tensorrt-fp16.log").read_text()
     words = "--onnx=/network/network.onnx --saveEngine=/plan/model.plan --stronglyTyped --profile=0"
     assert words in log
+    checked = run(*command, "--check", cwd=root, DOCKER_HOST="unix:///nonexistent", **image)
+    assert (checked.returncode, "a fresh render agree" in checked.stderr) == (0, True), checked.stderr
     again = run(*command, cwd=root, DOCKER_HOST="unix:///nonexistent", **image)
     assert (again.returncode, "nothing to change" in again.stderr) == (0, True), again.stderr
 

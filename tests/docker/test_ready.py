@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.docker.conftest import address_of, docker, health, run, serving
+from tests.fakedriver import write_tensorrt
 from tests.server.models import VECTOR, ModelText, write_repository
 from tests.server.openai_models import PARROT
 from tests.waiting import PATIENCE_S, eventually
@@ -44,6 +46,11 @@ WARM_UP = """model_warmup {
   name: "zeros" batch_size: 1 inputs { key: "x" value { data_type: TYPE_FP32 dims: [4] zero_data: true } }
 }
 """
+ENSEMBLE_OF_PLAN = """ensemble_scheduling { step {
+  model_name: "plan" model_version: -1 input_map { key: "x" value: "x" } output_map { key: "y" value: "y" }
+} }
+"""
+CALLS_PLAN = 'parameters { key: "tritonkit.calls" value { string_value: "plan" } }\n'
 BROKEN = "import nothing_of_that_name\n"
 
 
@@ -105,3 +112,46 @@ def test_a_dead_stub_ends_the_streams_of_its_model(server_image: None, tmp_path:
         assert text == b" a b"
         assert "its streams would never end" in run("docker", "logs", name).stderr
         assert docker("inspect", "-f", "{{.RestartCount}}", name) == "0"
+
+
+@pytest.fixture
+def tensorrt(tmp_path: Path) -> list[str]:
+    """Options of `docker run` by which a container has a TensorRT 10.5.0; its version is all that it has."""
+    folder = tmp_path / "tensorrt"
+    folder.mkdir()
+    write_tensorrt(folder, 100500)
+    return ["--volume", f"{folder}:/tensorrt:ro", "--env", "LD_LIBRARY_PATH=/tensorrt:/opt/tritonserver/lib"]
+
+
+def write_plans(folder: Path, **models: ModelText) -> Path:
+    """A repository with a plan of TensorRT 10.3.0, and these models."""
+    write_repository(folder, {"plan": ModelText('backend: "tensorrt"\n' + VECTOR), **models})
+    facts = {"tensorrt_version": "10.3.0", "compute_capability": "9.0", "gpu": "NVIDIA H100 80GB HBM3"}
+    (folder / "plan" / "1" / "model.plan").write_bytes(b"plan")
+    (folder / "plan" / "1" / "plan.json").write_text(json.dumps(facts))
+    return folder
+
+
+@pytest.mark.needs("cc")
+def test_a_plan_for_another_tensorrt_is_left_out(server_image: str, tensorrt: list[str], tmp_path: Path) -> None:
+    """The models that need it go, too, also one that is loaded late; the container is ready with the others."""
+    early = ModelText(f'platform: "ensemble"\n{VECTOR}{ENSEMBLE_OF_PLAN}')
+    late = ModelText(f'backend: "python"\n{VECTOR}{CALLS_PLAN}', code=CALLER % "plan")
+    repository = write_plans(tmp_path / "models", good=ModelText(), early=early, late=late)
+    with serving(repository, *tensorrt) as name:
+        lines = run("docker", "logs", name).stderr
+        assert "error: model plan: not served: its plan was built by TensorRT 10.3.0, and here is 10.5.0; do: " in lines
+        for model in ("early", "late"):
+            assert f"error: model {model}: not served: it calls plan, which cannot be served" in lines
+        with Client(address_of(name)) as client:
+            assert client.model("good").predict(x=[[0, 1, 2, 3]])["y"].tolist() == [[0, 1, 2, 3]]
+
+
+@pytest.mark.needs("cc")
+def test_nothing_but_plans_for_another_tensorrt_is_refused(
+    server_image: str, tensorrt: list[str], tmp_path: Path
+) -> None:
+    """The container ends with the reason."""
+    with serving(write_plans(tmp_path / "models"), *tensorrt, ready=False) as name:
+        assert docker("wait", name) == "4"
+        assert "its plan was built by TensorRT 10.3.0, and here is 10.5.0" in run("docker", "logs", name).stderr
