@@ -43,6 +43,7 @@ from tritonkit.repository.publish.own_python import keep_verdicts, trial_items, 
 from tritonkit.repository.publish.publish import Rendered, drift, publish, recover
 from tritonkit.repository.publish.rendering import render_models, trial_target
 from tritonkit.repository.publish.trial import try_serving
+from tritonkit.repository.render.gpu_memory import Card, check_card
 from tritonkit.repository.render.own_python import Verdicts
 from tritonkit.repository.render.values import Target
 from tritonkit.watched import of_model
@@ -103,6 +104,7 @@ class _Run:
     refused: Mapping[str, TritonkitError] = field(default_factory=dict)
     gpu: GpuJudge | str = ""
     container: Container | None = None
+    card: Card | None = None
 
     def make(self, spec: Spec, jobs: dict[str, Job]) -> tuple[Result, ...]:
         """The served variant and those in `variants`, each made or from the cache; `jobs` is filled by variant."""
@@ -196,6 +198,7 @@ def build_repository(
     refused: Mapping[str, TritonkitError] = MappingProxyType({}),
     gpu: GpuJudge | str = "",
     container: Container | None = None,
+    card: Card | None = None,
 ) -> Repository:
     """Build what changed, hold it to the quality gate, render it, publish it.
 
@@ -214,6 +217,7 @@ def build_repository(
         refused: models that are not to be built because an attempt had to be ended, each with its error.
         gpu: the judge of variants for target gpu, or the reason why they are judged on the CPU.
         container: NVIDIA's image, whose `trtexec` builds TensorRT plans.
+        card: the GPU that is to have room for each network of target gpu.
 
     Raises:
         GateError: the variant to be served is not good enough; the published models stay.
@@ -221,9 +225,8 @@ def build_repository(
     """
     # Resolved now: a model's Python may change the working folder.
     out = (out or default_out(root, target)).resolve()
-    run = _Run(
-        root, target, progress or Progress(), prover, out, tuple(variants), force, dry_run, refused, gpu, container
-    )
+    run = _Run(root, target, progress or Progress(), prover, out, tuple(variants), force, dry_run, refused, gpu)
+    run = replace(run, container=container, card=card)
     made = _Made(keep_going)
     specs = _read_specs(root, tuple(names), target, made)
     with contextlib.nullcontext() if dry_run else _build_lock(root, run.progress):
@@ -270,6 +273,7 @@ def _build(run: _Run, spec: Spec, cores: int, made: _Made) -> None:
         made.rendered += render_models(spec, artifact, run.root, run.target, cores)
     else:
         models = run.render(spec, artifact, jobs[artifact.variant], cores, trial=True)
+        check_card(spec, artifact, [model.plan for model in models], run.card)
         made.rendered += [replace(model, inputs=inputs) for model in models]
 
 

@@ -1,4 +1,5 @@
-"""The judge of variants for target gpu: this machine's GPU, with the ONNX Runtime of its server environment."""
+"""This machine's GPU for a build: as the judge of variants, with the ONNX Runtime of the server environment, and as the
+card that is to have room for them."""
 
 from __future__ import annotations
 
@@ -7,11 +8,13 @@ from pathlib import Path
 from tritonkit.errors import ServerNotFound
 from tritonkit.repository.optimize.gpu import CudaEnvironment, described_gpu
 from tritonkit.repository.optimize.gpu_judging import GpuJudge
+from tritonkit.repository.render.gpu_memory import Card
 from tritonkit.repository.render.gpu_network import runs_on_gpu
 from tritonkit.serve.core.cuda import cuda_libraries, why_no_provider
+from tritonkit.serve.core.devices import find_driver
 from tritonkit.serve.install import find_server
 
-__all__ = ["find_judge"]
+__all__ = ["find_card", "find_judge"]
 
 
 def find_judge(root: Path) -> GpuJudge | str:
@@ -29,3 +32,9 @@ def find_judge(root: Path) -> GpuJudge | str:
         return f"{reason} (tritonkit server install --gpu)"
     libraries = tuple(map(str, cuda_libraries(python.parent)))
     return GpuJudge(CudaEnvironment(python / "python", libraries, gpu), runs_on_gpu)
+
+
+def find_card() -> Card | None:
+    """The GPU with the most memory; None on a machine without one."""
+    cards = [Card(device.name, device.memory_bytes) for device in find_driver().devices]
+    return max(cards, key=lambda card: card.memory_bytes, default=None)

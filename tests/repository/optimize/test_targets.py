@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from tests.conftest import WriteModel
+from tests.fakedriver import FakeDriver
 from tests.repository.optimize.small_specs import RELU, onnx_file
-from tritonkit.errors import SpecError
+from tritonkit.errors import RenderError, SpecError
 from tritonkit.repository.modelspec import Spec
 from tritonkit.repository.optimize import gpu
 from tritonkit.repository.optimize.gpu_judging import GpuJudge
 from tritonkit.repository.optimize.results import wanted_variants
 from tritonkit.repository.optimize.variants import FORMS, TARGETS, for_target, servable
 from tritonkit.repository.pipeline import build_repository
+from tritonkit.repository.render.gpu_memory import Card
 from tritonkit.serve import judge
 
 
@@ -91,3 +94,35 @@ def test_the_judge_is_the_servers_environment(tmp_path: Path, monkeypatch: pytes
     assert isinstance(found, GpuJudge)
     assert found.environment.python == tmp_path / "bin" / "python"
     assert found.environment.libraries == (str(tmp_path / "libcudart.so.13"),)
+
+
+def test_a_network_that_this_machines_gpu_cannot_hold_is_refused(
+    write_model: WriteModel, root: Path, fake_driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that instances hold from their start counts: less without graphs, nothing on the CPU."""
+    fake_driver.answer(monkeypatch, bytes=4000)
+    card = judge.find_card()
+    assert card == Card("NVIDIA H100 80GB HBM3", 4000)
+    serving = "serving: {max_batch_size: 64, instance_group: [{kind: gpu, count: 2}]}"
+    text = f"name: net\nnetwork: {{onnx: net.onnx}}\n{serving}\n"
+    spec = write_model(text, net__onnx=onnx_file(RELU, ["b", 4]))
+    build = partial(build_repository, root, ("net",), target="gpu", out=root / "out", card=card)
+    with pytest.raises(RenderError) as caught:
+        build()
+    assert caught.value.exit_code == 3
+    assert caught.value.where == f"{spec.file} serving"
+    assert "net takes 4.1 KiB of a GPU at least (weights for 2 instances 150 B, " in caught.value.found
+    assert "inputs and outputs of a largest batch for 2 instances 4.0 KiB)" in caught.value.found
+    assert "NVIDIA H100 80GB HBM3, has 3.9 KiB" in caught.value.found
+    assert "CUDA_VISIBLE_DEVICES= tritonkit build" in caught.value.todo
+    plain = text.replace("64,", "64, optimization: {cuda: {graphs: false}},")
+    write_model(plain, net__onnx=onnx_file(RELU, ["b", 4]))
+    assert build().served == {"net": "onnx-fp32"}
+    write_model(text.replace("gpu", "cpu"), net__onnx=onnx_file(RELU, ["b", 4]))
+    assert build(force=True).served == {"net": "onnx-fp32"}
+
+
+@pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="this machine has a GPU")
+def test_a_machine_without_a_gpu_has_no_card() -> None:
+    """Nothing is refused there: the repository is for another machine."""
+    assert judge.find_card() is None

@@ -90,7 +90,7 @@ def command(
     """
     from tritonkit.repository.pipeline import build_repository
     from tritonkit.repository.publish.numbers import used_by_all
-    from tritonkit.serve.judge import find_judge
+    from tritonkit.serve.judge import find_card, find_judge
 
     folder = project_folder(root)
     watched.limit(seconds("--step-timeout", options.step_timeout, least=1))
@@ -125,6 +125,7 @@ def command(
             refused=watch.refused,
             gpu=find_judge(folder) if options.target is TargetChoice.gpu else "",
             container=_container(options, shown),
+            card=find_card() if options.target is TargetChoice.gpu else None,
         )
     if as_json or repository.results:
         _print_built(repository, options.dry_run, as_json)
