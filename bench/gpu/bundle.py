@@ -46,6 +46,7 @@ def bundle(place: Place, out: Path, size: int, pythons: Sequence[str], cuda: boo
     if out.exists() and any(out.iterdir()):
         raise ArchiveError(f"{out} is not empty; name a new folder")
     build(place, _MINUTES * 60)
+    build(place, _MINUTES * 60, "--variants")
     (place.folder / BUNDLED).write_text("The models of this folder were built for a bundle.\n")
     wheels = place.wheels or place.folder / "wheels"
     if place.wheels is None:
@@ -64,10 +65,10 @@ def bundle(place: Place, out: Path, size: int, pythons: Sequence[str], cuda: boo
     return split(files, out, size)
 
 
-def build(place: Place, limit: float) -> None:
+def build(place: Place, limit: float, *words: str) -> None:
     """Build the models with the client's environment, which needs tritonkit's extra `onnx`."""
     small = ["--small", "--target", "cpu"] if place.rehearse else []
-    place.run(limit, place.client, "-m", "bench.gpu.models", place.repository.parent, *small)
+    place.run(limit, place.client, "-m", "bench.gpu.models", place.repository.parent, *small, *words)
 
 
 def _sources() -> Iterator[tuple[Path, str]]:

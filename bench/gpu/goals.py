@@ -1,4 +1,4 @@
-"""Figures of `make gpu` against its goals, and the tables made of them. Standard library only.
+"""Figures of `make gpu` against its goals. Standard library only.
 
 Each goal is a ratio of two figures of one card in one run, round by round; the median is judged.
 """
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["GOALS", "Goal", "Judged", "judge", "tables", "unreached"]
+__all__ = ["EAGER", "GOALS", "Goal", "Judged", "Row", "judge", "unreached"]
 
 Row = Mapping[str, Any]
 FP16, ENCODER, EAGER = "resnet50_fp16", "encoder_fp16", "resnet50_eager"
@@ -137,69 +137,3 @@ def judge(rows: Sequence[Row]) -> list[Judged]:
 def unreached(rows: Sequence[Row]) -> list[str]:
     """The titles of the goals that were measured and not reached, or not measured."""
     return [judged.goal.title for judged in judge(rows) if not judged.reached]
-
-
-def tables(result: Mapping[str, Any]) -> str:
-    """The tables of a run as Markdown: the goals, the engines in process, the server."""
-    card, rows = result["card"], result.get("rows", [])
-    head = f"{card['name']}, driver {card['driver']}, {result['date']}; load: {result.get('generator', 'none')}."
-    spread = "Medians with least and most of the rounds; engine and server took turns on the same card."
-    parts = [f"{head} {spread}", _goals(rows), _engines(rows), _served(rows)]
-    errors = [f"- {row['what']} {row['model']}: {row['error']}" for row in rows if "error" in row]
-    return "\n\n".join([part for part in parts if part] + (["Not measured:", "\n".join(errors)] if errors else []))
-
-
-def _goals(rows: Sequence[Row]) -> str:
-    lines = ["| goal | bar | figure | reached |", "| --- | --- | --- | --- |"]
-    for judged in judge(rows):
-        goal = judged.goal
-        unit = f" {goal.unit}" if goal.unit else ""
-        bar = f"{'at least' if goal.at_least else 'at most'} {goal.bar:g}{unit}"
-        word = {True: "yes", False: "**no**", None: "not measured"}[judged.reached]
-        lines.append(f"| {goal.title} | {bar} | {_spread(judged.figures, unit)} | {word} |")
-    return "\n".join(lines)
-
-
-def _spread(figures: Sequence[float], unit: str) -> str:
-    if not figures:
-        return ""
-    return f"{statistics.median(figures):.2f}{unit} ({min(figures):.2f} to {max(figures):.2f})"
-
-
-def _grouped(rows: Iterable[Row], *keys: str) -> dict[tuple[Any, ...], list[Row]]:
-    groups: dict[tuple[Any, ...], list[Row]] = {}
-    for row in rows:
-        groups.setdefault(tuple(row.get(key) for key in keys), []).append(row)
-    return groups
-
-
-def _engines(rows: Sequence[Row]) -> str:
-    alone = [row for row in rows if row["what"] == "engine" and "error" not in row]
-    if not alone:
-        return ""
-    lines = ["| in process | batch | items/s | ms |", "| --- | --- | --- | --- |"]
-    for (model, batch, copies), group in sorted(_grouped(alone, "model", "batch", "copies").items()):
-        name = f"{model}, from and to numpy" if copies else model
-        rate, ms = (statistics.median(row[key] for row in group) for key in ("per_s", "ms"))
-        lines.append(f"| {name} | {batch} | {rate:.0f} | {ms:.2f} |")
-    return "\n".join(lines)
-
-
-def _served(rows: Sequence[Row]) -> str:
-    loads = [row for row in rows if row["what"] in ("served", "paced") and "error" not in row]
-    if not loads:
-        return ""
-    lines = [
-        "| served | by | callers | requests/s | p50, p95, p99 ms | batch | GPU |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
-    ]
-    for (model, way, callers), group in _grouped(loads, "model", "way", "callers").items():
-        rate, batch, *points = (
-            statistics.median(row[key] for row in group) for key in ("per_s", "batch", "p50_ms", "p95_ms", "p99_ms")
-        )
-        use = [row["gpu"] for row in group if row["gpu"] is not None]
-        share = f"{statistics.median(use):.0%}" if use else ""
-        by = {"grpc": "gRPC", "system": "shared memory", "cuda": "CUDA shared memory"}[way]
-        ms = ", ".join(f"{point:.2f}" for point in points)
-        lines.append(f"| {model} | {by} | {callers or 'at a rate'} | {rate:.0f} | {ms} | {batch:.1f} | {share} |")
-    return "\n".join(lines)

@@ -37,6 +37,8 @@ _RATE = re.compile(r"Throughput: ([\d.]+) infer/sec")
 _POINT = re.compile(r"p(\d+) latency: (\d+) usec")
 _FAILED = re.compile(r"(?i)failed to|error:")
 _WINDOWS = 3
+_MOST_S = 30.0
+"""A load takes a few seconds; one that hangs is given up after these."""
 _ITEMS = {"resnet50": 8, "encoder": 256, "mlp": 64}
 """Different requests in perf_analyzer's file; an image is 200 KB there."""
 _KEPT_CORES = 4
@@ -119,7 +121,7 @@ class Loads:
             file.write_text(json.dumps({"data": self._data(model)}))
             words = self.words(model, way, callers, per_s, file)
             done = subprocess.run(
-                words, capture_output=True, text=True, timeout=60, env=perf_analyzer.environment(), check=False
+                words, capture_output=True, text=True, timeout=_MOST_S, env=perf_analyzer.environment(), check=False
             )
         rate = _RATE.search(done.stdout)
         points = {int(point): int(us) / 1000 for point, us in _POINT.findall(done.stdout)}

@@ -19,9 +19,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["FULL", "SMALL", "Size", "encoder", "mlp", "resnet", "write"]
+__all__ = ["FULL", "QDQ_OPSET", "SMALL", "Size", "encoder", "mlp", "resnet", "write"]
 
 OPSET = 17
+QDQ_OPSET = 19
+"""The first in which QDQ pairs have FP16 scales."""
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _STAGES = ((3, 64), (4, 128), (6, 256), (3, 512))
 _BRANCH = 0.2
@@ -59,6 +61,7 @@ class _Graph:
     """A graph under construction, with the random numbers of its weights."""
 
     dtype: str
+    opset: int = OPSET
     random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(50))
     nodes: list[Any] = field(default_factory=list)
     weights: list[Any] = field(default_factory=list)
@@ -104,12 +107,12 @@ class _Graph:
         result = helper.make_tensor_value_info(output, TensorProto.FLOAT, shape)
         graph = helper.make_graph(self.nodes, "network", tensors, [result], self.weights)
         # IR 10 is what ONNX Runtime 1.20 and later read.
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=10)
 
 
-def resnet(dtype: str, size: Size = FULL) -> Any:
+def resnet(dtype: str, size: Size = FULL, opset: int = OPSET) -> Any:
     """ResNet-50 v1.5 with its batch normalizations folded: pixels, uint8 [batch, 3, h, w] -> logits [batch, 1000]."""
-    graph = _Graph(dtype)
+    graph = _Graph(dtype, opset)
     mean, std = (graph.constant(255 * np.reshape(values, (3, 1, 1))) for values in (_MEAN, _STD))
     x = graph.add("Div", graph.add("Sub", graph.cast("pixels"), mean), std)
     channels = 64 // size.thin

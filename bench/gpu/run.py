@@ -11,13 +11,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench.gpu import goals
 from bench.gpu.bundle import build
+from bench.gpu.goals import unreached
 from bench.gpu.places import ROOT, Place, find_card
 from bench.gpu.steps import Outcome, Refusal, State, Step, run_steps
+from bench.gpu.tables import tables
 from bench.pages import between
 
-__all__ = ["SECONDS", "check_room", "run", "steps", "summary"]
+__all__ = ["SECONDS", "check_room", "run", "steps", "summary", "testable"]
 
 PAGE = ROOT / "docs" / "gpu.md"
 SECONDS = 470.0
@@ -25,6 +26,10 @@ _FREE_BYTES = 6_000_000_000
 """The environments with CUDA's libraries, and the wheels while they are unpacked."""
 _ENDING_S = 25.0
 """The end of a server and of the last load, after the time to begin another one."""
+_GOALS_S = 140.0
+"""Time that is kept for the server and a first round of the goals."""
+_FIRST = ("test_device", "test_serving", "test_judging")
+"""Files whose tests come first, since the last may find no time."""
 _NO_CARD = {"name": "No GPU (a rehearsal on the CPU, whose figures mean nothing)", "driver": "none"}
 
 
@@ -37,6 +42,10 @@ def steps(place: Place) -> list[Step]:
         if place.torch_python():  # the machine that built a bundle may have none
             add_eager(place.repository)
 
+    def variants(limit: float) -> None:
+        if not place.is_bundled:
+            build(place, limit, "--variants")
+
     def serving(limit: float) -> None:
         rows = place.folder / "rows.json"
         rows.unlink(missing_ok=True)
@@ -46,28 +55,30 @@ def steps(place: Place) -> list[Step]:
         place.run(limit, *words)
 
     def tests(limit: float) -> None:
-        words = [place.client, "-m", "pytest", "-p", "no:cacheprovider", "tests/gpu", *without_absent(place)]
+        words = [place.client, "-m", "pytest", "-p", "no:cacheprovider", *testable(place)]
         place.run(limit, *words, TEST_LANE="gpu", TRITONKIT_GPU_REPOSITORY=str(place.repository))
 
     return [
         Step("environment", f"Python environments in {place.folder}", 200, place.environments),
         Step("models", "ResNet-50, an encoder and an MLP", 90, models, ("environment",)),
-        Step("serving", "the engine in process and the server in turns", 190, serving, ("environment", "models")),
-        Step("tests", "those marked gpu", 90, tests, ("environment",)),
+        Step("variants", "ResNet-50 in TF32 and INT8", 60, variants, ("environment", "models"), spare=_GOALS_S),
+        Step("serving", "the engine in process and the server in turns", 215, serving, ("environment", "models")),
+        Step("tests", "those marked gpu", 120, tests, ("environment",)),
     ]
 
 
-def without_absent(place: Place) -> list[str]:
-    """Options that leave out tests of packages that the client's Python lacks; a line names each package's tests."""
-    options = []
+def testable(place: Place) -> list[str]:
+    """The files of tests whose packages the client's Python has, in the order of `_FIRST`; a line names the others."""
+    every = {file.stem: file for file in sorted((ROOT / "tests" / "gpu").glob("test_*.py"))}
+    files = {name: every[name] for name in (*_FIRST, *every)}
     for package in ("torch", "onnx"):
         if place.imports(package):
             continue
-        files = sorted(str(file.relative_to(ROOT)) for file in (ROOT / "tests" / "gpu").glob("test_*.py"))
-        files = [file for file in files if re.search(rf"(?m)^(import|from) {package}\b", (ROOT / file).read_text())]
-        print(f"Not tested, because this Python has no {package}: {', '.join(files)}", flush=True)
-        options += [f"--ignore={file}" for file in files]
-    return options
+        absent = [name for name, file in files.items() if re.search(rf"(?m)^(import|from) {package}\b", file.read_text())]
+        files = {name: file for name, file in files.items() if name not in absent}
+        if absent:
+            print(f"Not tested, because this Python has no {package}: {', '.join(absent)}", flush=True)
+    return [str(file.relative_to(ROOT)) for file in files.values()]
 
 
 def add_eager(repository: Path) -> None:
@@ -118,7 +129,7 @@ def run(place: Place, *, resume: bool, seconds: float = SECONDS, out: Path | Non
     outcomes = run_steps(steps(place), state, seconds)
     result = {"card": card, "date": datetime.now(UTC).date().isoformat(), **_rows(place, outcomes)}
     result["steps"] = {name: vars(outcome) for name, outcome in outcomes.items()}
-    text = goals.tables(result)
+    text = tables(result)
     print(f"\n{text}\n")
     if out is not None:
         out.write_text(json.dumps(result, indent=1) + "\n")
@@ -126,7 +137,7 @@ def run(place: Place, *, resume: bool, seconds: float = SECONDS, out: Path | Non
         page.write_text(between(page.read_text(), text, "make gpu"))
     print(*summary(outcomes, result["rows"], place.rehearse), sep="\n", flush=True)
     failed = any(outcome.problem for outcome in outcomes.values())
-    return int(failed or (not place.rehearse and bool(goals.unreached(result["rows"]))))
+    return int(failed or (not place.rehearse and bool(unreached(result["rows"]))))
 
 
 def _rows(place: Place, outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
@@ -146,7 +157,7 @@ def summary(outcomes: Mapping[str, Outcome], rows: list[Mapping[str, Any]], rehe
         + (f", {outcome.seconds:.0f} s" if outcome.seconds else "")
         for name, outcome in outcomes.items()
     ]
-    missed = goals.unreached(rows)
+    missed = unreached(rows)
     if rehearse:
         lines.append("A rehearsal judges no goal.")
     elif missed:

@@ -16,14 +16,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from bench.gpu.accuracy import answers, compared
 from bench.gpu.loads import Loads
-from bench.gpu.models import ENCODER, FP16, FP32, MLP
+from bench.gpu.models import ENCODER, FP16, FP32, INT8, MLP, TF32
 from bench.gpu.networks import FULL, SMALL
 from bench.programs import ROOT
-from tritonkit.errors import TritonkitError
+from tritonkit.errors import ClientError, TritonkitError
 from tritonkit.serve import serve
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from bench.gpu.networks import Size
 
 __all__ = ["EAGER", "Engine", "Measuring", "Scale"]
@@ -97,58 +102,99 @@ class Measuring:
         out: the file.
         scale: the extent.
         end: the time by `time.monotonic` after which nothing is begun.
+        loads: the loads of the server.
+        ort, torch: the engines in process; eager PyTorch may be absent.
+        files: the network of each model; eager PyTorch has none.
     """
 
     out: Path
     scale: Scale
     end: float
+    loads: Loads
+    ort: Engine
+    torch: Engine | None
+    files: dict[str, str]
     rows: list[dict[str, Any]] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
 
-    def add(self, number: int, what: str, model: str, **figures: Any) -> dict[str, Any]:
+    def add(self, number: int, what: str, model: str, **figures: Any) -> None:
         """Keep a row."""
         row = {"round": number, "what": what, "model": model} | figures
         self.rows.append(row)
+        self._write()
+        print(_line(row), flush=True)
+
+    def _write(self) -> None:
         draft = self.out.with_suffix(".part")
         draft.write_text(json.dumps(self.facts | {"rows": self.rows}, indent=1))
         draft.replace(self.out)
-        print(_line(row), flush=True)
-        return row
 
-    def engine(self, number: int, engine: Engine, model: str, file: str, batch: int, copies: bool = False) -> None:
+    def engine(self, number: int, model: str, batch: int, copies: bool = False) -> None:
         """Time an engine in process."""
-        if self._is_over(number, model):
+        engine = self.torch if model == EAGER else self.ort
+        if engine is None or self._is_over(f"the engine with {model}, batch {batch}"):
             return
+        request = self._request(model, batch) | {"copies": copies, "seconds": self.scale.seconds / 3}
+        self.add(number, "engine", model, batch=batch, copies=copies, **engine.run(**request))
+
+    def _request(self, model: str, batch: int) -> dict[str, Any]:
         size = self.scale.size
-        request = {"model": file, "kind": model.partition("_")[0], "batch": batch, "copies": copies}
-        request |= {"seconds": self.scale.seconds / 3, "gpu": self.scale.gpu}
-        answer = engine.run(**request, pixels=size.pixels, most=size.most)
-        self.add(number, "engine", model, batch=batch, copies=copies, **answer)
+        request = {"model": self.files.get(model, ""), "kind": model.partition("_")[0], "batch": batch}
+        return request | {"gpu": self.scale.gpu, "pixels": size.pixels, "most": size.most}
 
-    def load(self, number: int, loads: Loads, model: str, callers: int, way: str = "grpc") -> dict[str, Any]:
-        """Load the server; the row, which has an `error` where that failed."""
-        if self._is_over(number, model):
-            return {}
-        try:
-            return self.add(number, "served", **loads.closed(model, callers, way))
-        except (TritonkitError, OSError, subprocess.SubprocessError) as error:
-            return self.add(number, "served", model, way=way, callers=callers, error=_reason(error))
-
-    def pace(self, number: int, loads: Loads, model: str, per_s: float, way: str) -> None:
-        """Load the server at a rate."""
-        if self._is_over(number, model):
+    def load(self, number: int, model: str, callers: int, way: str = "grpc") -> None:
+        """Load the server; the row has an `error` where that failed."""
+        if model not in self.files or self._is_over(f"{callers} callers of {model} by {way}"):
             return
         try:
-            self.add(number, "paced", rate=per_s, **loads.paced(model, per_s, way))
-        except (TritonkitError, OSError, subprocess.SubprocessError) as error:
-            self.add(number, "paced", model, way=way, rate=per_s, error=_reason(error))
+            self.add(number, "served", **self.loads.closed(model, callers, way))
+        except _FAILURES as error:
+            self.add(number, "served", model, way=way, callers=callers, error=_reason(error))
 
-    def _is_over(self, number: int, model: str) -> bool:
-        """Whether the step's time is over; a row says what was left out."""
+    def pace(self, number: int, model: str, share: float, *ways: str) -> None:
+        """Load the server at a share of the highest rate so far, by the first way that has one."""
+        rates: dict[str, float] = {}
+        for row in self.rows:
+            if row["model"] == model and "per_s" in row and row.get("way") in ways:
+                rates[row["way"]] = max(row["per_s"], rates.get(row["way"], 0.0))
+        way = next((way for way in ways if way in rates), "")
+        if not way or self._is_over(f"{model} at a rate"):
+            return
+        rate = share * rates[way]
+        try:
+            self.add(number, "paced", rate=rate, **self.loads.paced(model, rate, way))
+        except _FAILURES as error:
+            self.add(number, "paced", model, way=way, rate=rate, error=_reason(error))
+
+    def accuracy(self, model: str) -> None:
+        """Compare the served answers of a variant of ResNet-50 with those of the FP32 file on the CPU."""
+        if model not in self.files or self._is_over(f"the answers of {model}"):
+            return
+        try:
+            served = answers(self.loads.address, model, self.scale.size.pixels)
+            self.add(0, "accuracy", model, **compared(served, self._reference(len(served))))
+        except _FAILURES as error:
+            self.add(0, "accuracy", model, error=_reason(error))
+
+    def _reference(self, images: int) -> NDArray[Any]:
+        file = self.out.with_suffix(".npy")
+        if "reference" not in self.facts:
+            self.facts["reference"] = self.ort.run(**self._request(FP32, images), answers=str(file))
+        if "error" in self.facts["reference"]:
+            raise ClientError("the reference of FP32", found=self.facts["reference"]["error"])
+        reference: NDArray[Any] = np.load(file)
+        return reference
+
+    def _is_over(self, title: str) -> bool:
+        """Whether the step's time is over; the titles of what was left out are kept."""
         if time.monotonic() < self.end:
             return False
-        self.add(number, "left out", model, error="the step's time was over")
+        self.facts.setdefault("left_out", []).append(title)
+        self._write()
         return True
+
+
+_FAILURES = (TritonkitError, OSError, subprocess.SubprocessError)
 
 
 def _reason(error: Exception) -> str:
@@ -157,59 +203,62 @@ def _reason(error: Exception) -> str:
 
 def _line(row: dict[str, Any]) -> str:
     """A row as a line of progress."""
-    figures = row.get("error") or f"{row['per_s']:.0f}/s"
-    details = [f"{row[key]}" for key in ("way", "callers") if row.get(key) and "error" not in row]
+    figures = row.get("error") or (f"{row['per_s']:.0f}/s" if "per_s" in row else f"{row['difference']:.1g} from FP32")
+    details = [f"{row[key]}" for key in ("way", "callers", "batch") if row.get(key) and "error" not in row]
     return f"  round {row['round']}: {row['what']} {row['model']} {' '.join(details)}: {figures}"
 
 
-def rounds(measuring: Measuring, loads: Loads, ort: Engine, torch: Engine | None, files: dict[str, str]) -> None:
+def measure(measuring: Measuring) -> None:
+    """The goals once, the variants of ResNet-50, the goals again, and the rest of the tables, as far as time goes."""
+    goals(measuring, 0)
+    variants(measuring)
+    for number in range(1, measuring.scale.rounds):
+        goals(measuring, number)
+    once(measuring)
+
+
+def goals(measuring: Measuring, number: int) -> None:
     """Measure both sides of each goal in turns, so that a drift of the clock touches both."""
     scale = measuring.scale
-    for number in range(scale.rounds):
-        measuring.engine(number, ort, FP16, files[FP16], scale.batch)
-        for way in ("grpc", "system") if number % 2 else ("system", "grpc"):
-            measuring.load(number, loads, FP16, scale.callers, way)
-        measuring.engine(number, ort, FP16, files[FP16], scale.batch)
-        measuring.engine(number, ort, FP16, files[FP16], 1, copies=True)
-        measuring.load(number, loads, FP16, 1, "system")
-        measuring.load(number, loads, FP16, 1, "grpc")
-        measuring.engine(number, ort, ENCODER, files[ENCODER], scale.batch)
-        measuring.load(number, loads, ENCODER, scale.callers)
-        if EAGER in files:
-            measuring.load(number, loads, EAGER, 1)
-        if torch is not None:
-            measuring.engine(number, torch, EAGER, "", 1, copies=True)
-    rates = {
-        way: [
-            row["per_s"] for row in measuring.rows if row.get("way") == way and row["model"] == FP16 and "per_s" in row
-        ]
-        for way in ("system", "grpc")
-    }
-    way = "system" if rates["system"] else "grpc"
-    for number in range(scale.rounds if rates[way] else 0):
-        measuring.pace(number, loads, FP16, 0.8 * max(rates[way]), way)
+    measuring.engine(number, FP16, scale.batch)
+    for way in ("grpc", "system") if number % 2 else ("system", "grpc"):
+        measuring.load(number, FP16, scale.callers, way)
+    measuring.engine(number, FP16, scale.batch)
+    measuring.engine(number, FP16, 1, copies=True)
+    measuring.load(number, FP16, 1, "system")
+    measuring.load(number, FP16, 1)
+    measuring.load(number, EAGER, 1)
+    measuring.engine(number, ENCODER, scale.batch)
+    measuring.load(number, ENCODER, scale.callers)
+    measuring.pace(number, FP16, 0.8, "system", "grpc")
 
 
-def once(measuring: Measuring, loads: Loads, ort: Engine, torch: Engine | None, files: dict[str, str]) -> None:
+def variants(measuring: Measuring) -> None:
+    """Measure each variant of ResNet-50 for one caller and at load, and compare its answers."""
+    for model in (FP32, TF32, FP16, INT8):
+        measuring.accuracy(model)
+        for callers in (1, measuring.scale.callers):
+            if model != FP16:  # the goals have it
+                measuring.load(0, model, callers)
+
+
+def once(measuring: Measuring) -> None:
     """Measure the other rows of the tables: each engine by batch size, and the server by callers and ways."""
     scale = measuring.scale
-    for model in (FP32, FP16, ENCODER):
-        for batch in (1, 8, 32, 64):
-            if batch <= scale.batch:
-                measuring.engine(0, ort, model, files[model], batch)
-    for batch in (1, 8, 32, 64) if torch is not None else ():
-        if batch <= scale.batch and torch is not None:
-            measuring.engine(0, torch, EAGER, "", batch, copies=True)
     for model, callers, way in (
-        (FP32, 1, "grpc"),
-        (FP32, scale.callers, "grpc"),
         (FP16, scale.callers, "cuda"),
         (MLP, 1, "grpc"),
         (MLP, scale.callers, "grpc"),
         (ENCODER, 1, "grpc"),
-        *((model, scale.callers, "grpc") for model in files if model not in (FP32, FP16, ENCODER, MLP)),
+        (EAGER, scale.callers, "grpc"),
     ):
-        measuring.load(0, loads, model, callers, way)
+        measuring.load(0, model, callers, way)
+    sizes = [batch for batch in (1, 8, 32, 64) if batch <= scale.batch]
+    for model in (FP32, FP16, ENCODER):
+        for batch in sizes:
+            measuring.engine(0, model, batch)
+    for batch in sizes:
+        measuring.engine(0, EAGER, batch, copies=True)
 
 
 def _files(repository: Path) -> dict[str, str]:
@@ -220,8 +269,7 @@ def _files(repository: Path) -> dict[str, str]:
 
 def run(options: argparse.Namespace, scale: Scale) -> None:
     """Serve, measure, and end."""
-    measuring = Measuring(options.out, scale, time.monotonic() + options.limit)
-    files = _files(options.repository)
+    end = time.monotonic() + options.limit
     with ExitStack() as stack:
         ort = stack.enter_context(Engine(options.server_python, "ort"))
         torch = stack.enter_context(Engine(options.torch_python, "torch")) if options.torch_python else None
@@ -230,14 +278,14 @@ def run(options: argparse.Namespace, scale: Scale) -> None:
             serve(options.repository, grpc_port=0, metrics_port=0, root=options.root, shared_memory_api=True)
         )
         loads = Loads(endpoint.grpc, endpoint.admin_key, scale.size.pixels, scale.size.most, scale.seconds)
+        measuring = Measuring(options.out, scale, end, loads, ort, torch, _files(options.repository))
         measuring.facts |= {
             "generator": loads.generator,
             "triton": endpoint.version,
             "ready_s": round(time.monotonic() - begun, 1),
             "not_served": dict(endpoint.failed),
         }
-        rounds(measuring, loads, ort, torch, files)
-        once(measuring, loads, ort, torch, files)
+        measure(measuring)
 
 
 def main() -> int:

@@ -36,6 +36,7 @@ class Step:
         seconds: the most that it may take.
         work: the function that does it, in the seconds that are left for it.
         needs: the steps without which it cannot run.
+        spare: seconds of the whole that it leaves to later steps.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Step:
     seconds: float
     work: Callable[[float], None]
     needs: Sequence[str] = ()
+    spare: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ def run_steps(
             say(f"== {step.name}: done before, in {state.done[step.name]:.0f} s")
             continue
         missing = [name for name in step.needs if outcomes[name].problem]
-        limit = min(step.seconds, end - time.monotonic())
+        limit = min(step.seconds, end - time.monotonic() - step.spare)
         if missing or limit <= 0:
             problem = f"not run: {missing[0]} failed" if missing else "not run: no time was left"
             outcomes[step.name] = Outcome(problem=problem)

@@ -1,4 +1,4 @@
-"""The goals of `make gpu`, judged by recorded figures, and the tables of docs/gpu.md."""
+"""The goals of `make gpu`, judged by recorded figures."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ from typing import Any
 
 import pytest
 
-from bench.gpu.goals import GOALS, judge, tables, unreached
-from bench.pages import between
+from bench.gpu.goals import GOALS, judge, unreached
 from tests.conftest import PROJECT
 
 FP16, ENCODER, EAGER = "resnet50_fp16", "encoder_fp16", "resnet50_eager"
-CARD = {"name": "NVIDIA H200", "driver": "580.159.04"}
 
 
 def engine(model: str, batch: int, per_s: float, copies: bool = False) -> dict[str, Any]:
@@ -76,38 +74,6 @@ def test_eager_pytorch_is_compared_with_the_best_variant_at_load() -> None:
     """Only ResNet-50 counts; an encoder's rate has another unit."""
     rows = [*TRIAL, served(EAGER, "grpc", 1, 120, (8, 9, 10))]
     assert judge(rows)[5].figures == [pytest.approx(15321 / 120)]
-
-
-def test_a_failed_measurement_is_no_figure() -> None:
-    """It stands below the tables with its reason."""
-    failed = {"round": 0, "what": "served", "model": FP16, "way": "cuda", "callers": 256, "error": "no CUDA pool"}
-    text = tables({"card": CARD, "date": "2026-11-27", "generator": "perf_analyzer 2.44.0", "rows": [*TRIAL, failed]})
-    assert "- served resnet50_fp16: no CUDA pool" in text
-    assert judge([*TRIAL, failed])[0].figures == judge(TRIAL)[0].figures
-
-
-def test_the_tables_name_the_card_and_say_what_is_reached() -> None:
-    """A row for each goal, for each engine's batch and for each load."""
-    text = tables({"card": CARD, "date": "2026-11-27", "generator": "perf_analyzer 2.44.0", "rows": TRIAL})
-    assert text.startswith("NVIDIA H200, driver 580.159.04, 2026-11-27; load: perf_analyzer 2.44.0.")
-    assert "| ResNet-50 FP16 by gRPC / the engine in process | at least 0.85 | 0.75 (0.75 to 0.75) | **no** |" in text
-    assert "| resnet50_fp16, from and to numpy | 1 | 1587 | 0.63 |" in text
-    assert "| resnet50_fp16 | shared memory | 256 | 15321 | 16.50, 18.00, 19.00 | 63.0 | 75% |" in text
-    assert "| resnet50_fp16 | shared memory | at a rate | 12000 |" in text
-
-
-def test_nothing_measured_reaches_nothing() -> None:
-    """A run whose server did not start has the goals alone."""
-    text = tables({"card": CARD, "date": "2026-11-27"})
-    assert text.count("not measured |") == len(GOALS)
-    assert len(unreached([])) == len(GOALS)
-
-
-def test_the_page_has_a_place_for_the_tables() -> None:
-    """docs/gpu.md has the markers once, and what is between them is replaced."""
-    page = between((PROJECT / "docs" / "gpu.md").read_text(), "| a table |", "make gpu")
-    assert "<!-- make gpu: begin -->\n\n| a table |\n\n<!-- make gpu: end -->" in page
-    assert between(page, "| a table |", "make gpu") == page
 
 
 def test_the_goals_are_those_of_the_page() -> None:

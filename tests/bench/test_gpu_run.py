@@ -12,6 +12,7 @@ from bench.gpu import run as runner
 from bench.gpu.places import Place
 from bench.gpu.steps import Step, StepError
 from tests.bench.test_gpu_goals import EAGER, ENCODER, FP16, TRIAL, engine, served
+from tests.conftest import PROJECT
 
 PAGE = "# Page\n\n<!-- make gpu: begin -->\n\nNot run yet.\n\n<!-- make gpu: end -->\n\nAfter.\n"
 REACHED = [
@@ -92,3 +93,19 @@ def test_a_run_without_figures_leaves_the_page(place: Place, monkeypatch: pytest
     """An earlier run's tables are not replaced by empty ones."""
     assert run(place, monkeypatch, [], environment="no wheel fits") == 1
     assert (place.folder.parent / "page.md").read_text() == PAGE
+
+
+def test_tests_of_absent_packages_are_left_out_and_named(
+    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The tests of what the tables show come first, since the last may find no time."""
+    monkeypatch.setattr(Place, "imports", lambda _, name: True)
+    files = [Path(file).stem for file in runner.testable(place)]
+    assert files[:3] == ["test_device", "test_serving", "test_judging"]
+    assert sorted(files) == sorted(file.stem for file in (PROJECT / "tests" / "gpu").glob("test_*.py"))
+    monkeypatch.setattr(Place, "imports", lambda _, name: name != "torch")
+    assert set(files) - {Path(file).stem for file in runner.testable(place)} == {
+        "test_client_dlpack",
+        "test_pytorch_stubs",
+    }
+    assert "this Python has no torch: test_client_dlpack, test_pytorch_stubs" in capsys.readouterr().out

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -91,3 +92,13 @@ def test_a_program_s_exit_code_is_named(tmp_path: Path) -> None:
     """Variables of the step are added to the environment."""
     with pytest.raises(StepError, match=r"-c .* ended with exit code 7"):
         command([sys.executable, "-c", "import os; exit(int(os.environ['CODE']))"], 60, tmp_path, {"CODE": "7"})
+
+
+def test_a_step_leaves_time_to_those_that_matter_more(tmp_path: Path) -> None:
+    """A step gets less by the time of later steps, and is not run where nothing is left."""
+    limits: list[float] = []
+    steps = [replace(step("a", limits.append), spare=spare) for spare in (70.0, 200.0)]
+    outcomes = run(steps[:1], State(tmp_path / "state.json", KEY))
+    assert 29 < limits[0] <= 30
+    outcomes = run(steps[1:], State(tmp_path / "other.json", KEY))
+    assert outcomes["a"].problem == "not run: no time was left"

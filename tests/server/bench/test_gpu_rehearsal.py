@@ -21,7 +21,10 @@ KINDS = {
     ("served", "resnet50_fp32"),
     ("served", "encoder_fp16"),
     ("served", "mlp_fp32"),
+    ("served", "resnet50_tf32"),
+    ("served", "resnet50_int8"),
     ("paced", "resnet50_fp16"),
+    *(("accuracy", f"resnet50_{variant}") for variant in ("fp32", "tf32", "fp16", "int8")),
 }
 """Figures that every run has."""
 
@@ -46,13 +49,14 @@ def test_a_rehearsal_runs_every_step_and_its_bundle_starts_elsewhere(tmp_path: P
     assert done.returncode == 0, done.stdout + done.stderr
     content = json.loads(result.read_text())
     assert {name: step["problem"] for name, step in content["steps"].items()} == dict.fromkeys(
-        ("environment", "models", "serving", "tests"), ""
+        ("environment", "models", "variants", "serving", "tests"), ""
     )
     assert {(row["what"], row["model"]) for row in content["rows"] if "error" not in row} >= KINDS
     assert "| ResNet-50 FP16 by gRPC / the engine in process |" in done.stdout
+    assert "| ONNX INT8 (QDQ) | gRPC | 8 |" in done.stdout
     again = program(PROJECT, "--rehearse", "--folder", folder, "--resume")
     assert again.returncode == 0, again.stdout + again.stderr
-    assert again.stdout.count(": done before, in ") == 4
+    assert again.stdout.count(": done before, in ") == 5
     _moves(folder, tmp_path)
 
 
