@@ -13,6 +13,7 @@ answers of ONNX Runtime's CPU provider to `batch` requests.
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import sys
 import time
@@ -156,13 +157,15 @@ ENGINES = {"ort": _ort, "torch": _torch}
 
 def main() -> None:
     """Answer requests until the input ends; an error is an answer, too."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # a library's own lines, such as those of a missing one, must not mix with the answers
     for line in sys.stdin:
         request = json.loads(line)
         try:
             answer: Any = _answered(request) if "answers" in request else _measured(request, sys.argv[1])
         except Exception as error:
             answer = {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
-        print(json.dumps(answer), flush=True)
+        print(json.dumps(answer), file=answers, flush=True)
 
 
 if __name__ == "__main__":

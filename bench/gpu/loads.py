@@ -105,7 +105,7 @@ class Loads:
     def _load(self, model: str, way: str, callers: int, per_s: float) -> dict[str, Any]:
         analyzes = self.generator.startswith("perf_analyzer ")
         if way == "cuda" and not analyzes:
-            raise ClientError("CUDA shared memory", found=self.generator, wanted="perf_analyzer")
+            raise ClientError("CUDA shared memory", found=f"perf_analyzer alone sends it; load: {self.generator}")
         with Client(self.address) as client, Utilization() as use:
             before = client.model(model) and client.statistics(model)[0]
             figures = (self._analyzed if analyzes else self._called)(model, way, callers, per_s)

@@ -74,7 +74,9 @@ def testable(place: Place) -> list[str]:
     for package in ("torch", "onnx"):
         if place.imports(package):
             continue
-        absent = [name for name, file in files.items() if re.search(rf"(?m)^(import|from) {package}\b", file.read_text())]
+        absent = [
+            name for name, file in files.items() if re.search(rf"(?m)^(import|from) {package}\b", file.read_text())
+        ]
         files = {name: file for name, file in files.items() if name not in absent}
         if absent:
             print(f"Not tested, because this Python has no {package}: {', '.join(absent)}", flush=True)

@@ -27,11 +27,17 @@ def tables(result: Mapping[str, Any]) -> str:
     head = f"{card['name']}, driver {card['driver']}, {result['date']}; load: {result.get('generator', 'none')}."
     spread = "Medians with least and most of the rounds; engine and server took turns on the same card."
     parts = [f"{head} {spread}", _goals(rows), _variants(rows), _engines(rows), _served(rows)]
-    errors = [f"- {row['what']} {row['model']}: {row['error']}" for row in rows if "error" in row]
+    errors = [f"- {_title(row)}: {row['error']}" for row in rows if "error" in row]
     errors += [f"- {model}: {reason}" for model, reason in result.get("not_served", {}).items()]
     if left_out := result.get("left_out"):
         errors.append(f"- The step's time was over before {', '.join(left_out)}.")
     return "\n\n".join([part for part in parts if part] + (["Not measured:", "\n".join(errors)] if errors else []))
+
+
+def _title(row: Row) -> str:
+    """The words that name a row that has no figures."""
+    way, callers = row.get("way"), row.get("callers")
+    return f"{row['what']} {row['model']}{f' by {WAYS[way]}' if way else ''}{f', {callers} callers' if callers else ''}"
 
 
 def _goals(rows: Sequence[Row]) -> str:

@@ -27,7 +27,7 @@ def test_a_failed_measurement_is_no_figure() -> None:
     """It stands below the tables with its reason."""
     failed = {"round": 0, "what": "served", "model": FP16, "way": "cuda", "callers": 256, "error": "no CUDA pool"}
     text = tables({"card": CARD, "date": "2026-11-27", "generator": "perf_analyzer 2.44.0", "rows": [*TRIAL, failed]})
-    assert "- served resnet50_fp16: no CUDA pool" in text
+    assert "- served resnet50_fp16 by CUDA shared memory, 256 callers: no CUDA pool" in text
     assert judge([*TRIAL, failed])[0].figures == judge(TRIAL)[0].figures
 
 

@@ -6,14 +6,18 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.conftest import PROJECT, WriteModel
+from tests.repository.optimize.test_gpu_judging import PAIRED
 from tritonkit.repository.commands.build import _judge
 from tritonkit.repository.export import BuildCache
 from tritonkit.repository.optimize import Result, evaluate
+from tritonkit.repository.optimize.cuda_options import session_entries
 from tritonkit.repository.optimize.gpu_judging import GpuJudge
+from tritonkit.repository.optimize.runtimes.onnxruntime_cuda import CudaRunner
 
 pytestmark = pytest.mark.gpu
 
@@ -105,6 +109,22 @@ def test_products_in_bf16_run_on_the_gpu(write_model: WriteModel, tmp_path: Path
         assert result.passed, result.problem
     _, fp16, bf16 = map(difference, results)
     assert bf16 > 2 * fp16
+
+
+def test_pairs_leave_every_node_on_the_gpu(tmp_path: Path) -> None:
+    """A QDQ file takes CUDA graphs with the entry that target gpu gives its session, and answers as the CPU does."""
+    judge = _judge(PROJECT)
+    assert isinstance(judge, GpuJudge), judge
+    file = tmp_path / "model.onnx"
+    onnx.save(onnx.parser.parse_model(PAIRED), file)
+    entries = session_entries(file)
+    assert entries
+    runner = CudaRunner(judge.environment, file, {"prefer_nhwc": "1"}, "pairs", entries=entries, graphs=True)
+    assert runner.graphs
+    x = np.linspace(-1, 1, 36, dtype=np.float32).reshape(4, 1, 3, 3)
+    (expected,) = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"]).run(None, {"x": x})
+    np.testing.assert_allclose(runner.run({"x": x})["y"], expected, atol=0.101)  # one step of the pair
+    assert runner.times_ms({"x": x}, warm=2, least=3, most=10, seconds=1.0)
 
 
 @pytest.mark.needs("modelopt")
