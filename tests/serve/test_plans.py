@@ -97,7 +97,7 @@ def selected(folder: Path, version: str) -> Selection:
     """The selection of NVIDIA's server."""
     models = read_models(repository(folder, version))
     server = ServerInstallation(folder / "t", "1", folder, folder, native=True)
-    return doing_without(server, select(models, {}, None, ()))[0]
+    return doing_without(server, select(models, {}, None, ())).selection
 
 
 def test_serve_does_without_a_plan_for_another_version(
