@@ -43,7 +43,7 @@ EventKind = Literal[
     "stub_lost",  # or it does not answer, and why
     "streams_lost",  # or it has streams, which only the end of the server ends: the server is restarted
     "stub_grown",  # its shared memory grew far beyond the plan; the model is loaded again
-    "short_of_memory",  # warming up takes more memory than is free, by the builds' figures
+    "short_of_memory",  # warming up takes more memory than is free, or models more than a GPU has, by estimates
     "unguarded",  # the native guard is missing, and the gaps that it leaves
     "server_died",  # tritonserver ended without a call of stop; it is started again
     "server_back",  # and answers again
