@@ -113,23 +113,37 @@ def make(
         kind = kind_of(folder) if gpu is None else GPU if gpu else CPU
         whole = is_whole(folder) and kind_of(folder) == kind and not missing_libraries(folder)
         compiled = _is_compiled(folder)
+        more = torch and not (whole and _has_torch(folder, kind))
         if not whole:
-            _make(folder, say, python, kind, kind.lock if hashes else kind.requirements)
+            room_gb = kind.room_gb + (kind.torch_room_gb if more else 0)
+            _make(folder, say, python, kind, kind.lock if hashes else kind.requirements, room_gb)
         elif not compiled:  # there may be a compiler by now
             _compile(folder, say)
         place(folder)
-        more = torch and not _has_torch(folder)
         if more:
-            say(f"installing PyTorch (downloads of about {kind.torch_gb:g} GB) ...")
-            _install(folder, kind.torch, say)
+            _add_torch(folder, say, kind)
     return more or not whole or not compiled
 
 
-def _make(folder: Path, say: Say, python: str, kind: Kind, requirements: Path) -> None:
-    named = choose(python) if python else None  # a wrong one is reported on a full disk, too
+def _add_torch(folder: Path, say: Say, kind: Kind) -> None:
+    _hold_to_room(folder, kind.torch_room_gb)
+    say(f"installing PyTorch: {kind.torch_download} to download ...")
+    _install(folder, kind.torch, say)
+    if not _has_torch(folder, kind):  # pip keeps one that was there
+        raise InstallError(
+            "PyTorch is there, and has no CUDA", f"{folder}/bin/python -m pip uninstall torch, and install again"
+        )
+
+
+def _hold_to_room(folder: Path, room_gb: float) -> None:
     free_gb = shutil.disk_usage(folder.parent).free / 1e9
-    if free_gb < kind.room_gb:
-        raise InstallError(f"{free_gb:.1f} GB free at {folder.parent}", f"free {kind.room_gb:g} GB")
+    if free_gb < room_gb:
+        raise InstallError(f"{free_gb:.1f} GB free at {folder.parent}", f"free {room_gb:g} GB")
+
+
+def _make(folder: Path, say: Say, python: str, kind: Kind, requirements: Path, room_gb: float) -> None:
+    named = choose(python) if python else None  # a wrong one is reported on a full disk, too
+    _hold_to_room(folder, room_gb)
     chosen = named or choose()  # this may fetch one
     say(f"Python {chosen.version} at {chosen.path} ({why(chosen)})")
     if folder.exists():
@@ -339,8 +353,10 @@ def _build(folder: Path, *words: str) -> str:
     return _last_line(ran.stderr) if ran.returncode else ""
 
 
-def _has_torch(folder: Path) -> bool:
-    return next(folder.glob("lib/python3.*/site-packages/torch/__init__.py"), None) is not None
+def _has_torch(folder: Path, kind: Kind) -> bool:
+    """Whether the environment has PyTorch, and for a GPU one with CUDA."""
+    version = next(folder.glob("lib/python3.*/site-packages/torch/version.py"), None)
+    return version is not None and not (kind.gpu and re.search(r"(?m)^cuda\b.*= None$", version.read_text()))
 
 
 @contextmanager
@@ -363,7 +379,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Make the server's Python environment.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--python", default="", help="the interpreter; by default a suitable one is looked for")
-    parser.add_argument("--torch", action="store_true", help="install PyTorch too, 1 GB or more")
+    parser.add_argument("--torch", action="store_true", help="install PyTorch too")
     kinds = parser.add_mutually_exclusive_group()
     kinds.add_argument("--gpu", action="store_true", default=None, help="make it for an NVIDIA GPU")
     kinds.add_argument(

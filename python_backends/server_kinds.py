@@ -23,7 +23,8 @@ class Kind:
         torch: the same with PyTorch.
         size_gb: its size on the disk.
         download_gb: what is downloaded for it.
-        torch_gb: what is downloaded for PyTorch.
+        torch_download: what is downloaded for PyTorch and the libraries that it brings.
+        torch_room_gb: free disk space that it needs in addition.
     """
 
     gpu: str
@@ -33,7 +34,8 @@ class Kind:
     torch: Path
     size_gb: float
     download_gb: float
-    torch_gb: float
+    torch_download: str
+    torch_room_gb: float
 
     @property
     def room_gb(self) -> float:
@@ -50,7 +52,8 @@ CPU = Kind(
     HERE / "requirements-torch.txt",
     size_gb=0.8,
     download_gb=0.4,
-    torch_gb=1,
+    torch_download="0.2 GB, or 2.7 where pip finds no build for CPUs",
+    torch_room_gb=1.0,
 )
 GPU = Kind(
     "cuda13",
@@ -60,5 +63,6 @@ GPU = Kind(
     HERE / "requirements-gpu-torch.txt",
     size_gb=3.0,
     download_gb=1.7,  # CUDA's libraries and ONNX Runtime for it are 1.45 of these
-    torch_gb=1.6,
+    torch_download="1.5 GB",
+    torch_room_gb=4.3,
 )

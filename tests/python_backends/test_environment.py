@@ -40,13 +40,13 @@ def _bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
 
 
-def write_wheel(folder: Path, *files: str) -> str:
-    """A wheel of a package `other` 1.0 with these files; its hash."""
-    path = folder / "other-1.0-py3-none-any.whl"
+def write_wheel(folder: Path, *files: str, name: str = "other", version: str = "1.0") -> str:
+    """A wheel of a package, `other` 1.0 by default, with these files; its hash."""
+    path, facts = folder / f"{name}-{version}-py3-none-any.whl", f"{name}-{version}.dist-info"
     with zipfile.ZipFile(path, "w") as wheel:
-        wheel.writestr("other-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")
-        wheel.writestr("other-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
-        wheel.writestr("other-1.0.dist-info/RECORD", "".join(f"{file},,\n" for file in files))
+        wheel.writestr(f"{facts}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        wheel.writestr(f"{facts}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        wheel.writestr(f"{facts}/RECORD", "".join(f"{file},,\n" for file in files))
         for file in files:
             wheel.writestr(file, "")
     return hashlib.sha256(path.read_bytes()).hexdigest()
@@ -204,6 +204,46 @@ def test_a_disk_that_is_full_is_said_before_anything_is_written(
     with pytest.raises(script.InstallError, match="GB free"):
         script.make(tmp_path / "server", print)
     assert os.listdir(tmp_path) == ["bin"]  # noqa: PTH208
+
+
+def test_room_for_pytorch_is_counted_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The environment without it would have room."""
+    monkeypatch.setattr(script, "CPU", replace(script.CPU, torch_room_gb=1e9))
+    with pytest.raises(script.InstallError, match="GB free"):
+        script.make(tmp_path / "server", print, torch=True)
+    assert os.listdir(tmp_path) == ["bin"]  # noqa: PTH208
+
+
+@pytest.mark.parametrize(("cuda", "for_gpu"), [("None", False), ("'13.0'", True)])
+def test_a_pytorch_without_cuda_is_none_for_a_gpu(cuda: str, for_gpu: bool, tmp_path: Path) -> None:
+    """It serves on the CPU alone, so it is installed again."""
+    assert not script._has_torch(tmp_path, script.CPU)
+    file = tmp_path / "lib" / "python3.12" / "site-packages" / "torch" / "version.py"
+    file.parent.mkdir(parents=True)
+    file.write_text(f"__version__ = '2.13.0'\ncuda: Optional[str] = {cuda}\nhip: Optional[str] = None\n")
+    assert script._has_torch(tmp_path, script.CPU)
+    assert script._has_torch(tmp_path, script.GPU) == for_gpu
+
+
+def test_a_pytorch_that_stays_without_cuda_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The message has the command that removes it."""
+    monkeypatch.setattr(script, "_install", lambda *words: None)
+    monkeypatch.setattr(script, "GPU", replace(script.GPU, torch_room_gb=0))
+    with pytest.raises(script.InstallError, match="PyTorch is there, and has no CUDA") as caught:
+        script._add_torch(tmp_path, print, script.GPU)
+    assert "pip uninstall torch" in caught.value.todo
+
+
+@pytest.mark.parametrize(("kind", "version"), [(script.CPU, "2.13.0+cpu"), (script.GPU, "2.13.0")], ids=["cpu", "gpu"])
+def test_a_gpu_gets_pypis_pytorch(kind: Any, version: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A build for CPUs, which another index or folder has, goes before it elsewhere."""
+    for build in ("2.13.0", "2.13.0+cpu"):
+        write_wheel(tmp_path, name="torch", version=build)
+    (torch,) = (package for package in required(kind.torch) if package.name == "torch")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    words = [sys.executable, "-m", "pip", "download", "--no-deps", "-q", "-d", str(tmp_path / "got"), str(torch)]
+    subprocess.run(words, check=True)
+    assert [file.name for file in (tmp_path / "got").iterdir()] == [f"torch-{version}-py3-none-any.whl"]
 
 
 def test_what_an_interrupted_installation_left_is_removed_first(

@@ -32,7 +32,8 @@ def install(
         bool,
         typer.Option(
             "--torch",
-            help="Install PyTorch too (1 GB; with --gpu 1.6), for torchscript, torch-export and compiled packages.",
+            help="Install PyTorch too (0.2 GB as a build for CPUs; with --gpu 1.5), for torchscript, torch-export and"
+            " compiled packages.",
         ),
     ] = False,
     hashes: Annotated[

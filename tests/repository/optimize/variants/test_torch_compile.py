@@ -91,7 +91,7 @@ def card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H100 80GB HBM3")
     monkeypatch.setattr(torch._inductor, "aoti_compile_and_package", pack)
-    monkeypatch.setattr(cpp_extension, "CUDA_HOME", str(tmp_path))
+    monkeypatch.setattr(cpp_extension, "CUDA_HOME", str(write_headers(tmp_path / "cuda", *torch_compile._HEADERS)))
     monkeypatch.setenv("CXX", sys.executable)
     return compiled
 
@@ -122,19 +122,36 @@ def test_the_program_is_compiled_on_the_gpu(
     )
 
 
+def write_headers(folder: Path, *names: str) -> Path:
+    """A folder of CUDA with some of its headers."""
+    for name in names:
+        file = folder / "include" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    return folder
+
+
 def test_headers_come_from_the_wheels(
     write_model: WriteModel, root: Path, card: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """CUDA's wheels stand in for a toolkit; without them the message names the package that has them."""
-    monkeypatch.setattr(cpp_extension, "CUDA_HOME", None)
-    monkeypatch.setattr(torch_compile, "_WHEELS", "nvidia_none.cu13")
-    problem = refused(spec_of(write_model), root, "torch-compile-cuda")
-    assert problem.found == "there are no headers of CUDA, which AOTInductor compiles with"
-    assert "nvidia-cuda-runtime" in problem.todo
-    headers = tmp_path / "wheels" / "nvidia_some" / "cu13" / "include"
-    headers.mkdir(parents=True)
-    (headers / "cuda_runtime_api.h").touch()
+    """CUDA's wheels stand in for a toolkit that is not there or not whole."""
+    toolkit = write_headers(tmp_path / "toolkit", "cuda_runtime_api.h")
+    monkeypatch.setattr(cpp_extension, "CUDA_HOME", str(toolkit))
+    wheels = write_headers(tmp_path / "wheels" / "nvidia_some" / "cu13", *torch_compile._HEADERS)
     monkeypatch.syspath_prepend(tmp_path / "wheels")
     monkeypatch.setattr(torch_compile, "_WHEELS", "nvidia_some.cu13")
     torch_compile._find_headers(torch, spec_of(write_model))
-    assert str(headers.parent) == cpp_extension.CUDA_HOME
+    assert str(wheels) == cpp_extension.CUDA_HOME
+
+
+def test_missing_headers_are_named(
+    write_model: WriteModel, root: Path, card: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The message has the packages that bring them, and the details what is missing where."""
+    toolkit = write_headers(tmp_path / "toolkit", "cuda_runtime_api.h")
+    monkeypatch.setattr(cpp_extension, "CUDA_HOME", str(toolkit))
+    monkeypatch.setattr(torch_compile, "_WHEELS", "nvidia_none.cu13")
+    problem = refused(spec_of(write_model), root, "torch-compile-cuda")
+    assert problem.found.startswith("there are no headers of CUDA")
+    assert "nvidia-cuda-crt" in problem.todo
+    assert problem.details == f"{toolkit}/include lacks crt/host_defines.h, nv/target"

@@ -41,6 +41,12 @@ _CPU = {
     "cpp.enable_kernel_profile": True,
 }
 _CUDA = {"freezing": True}
+_HEADERS = {
+    "cuda_runtime_api.h": "nvidia-cuda-runtime",
+    "crt/host_defines.h": "nvidia-cuda-crt",
+    "nv/target": "nvidia-cuda-cccl",
+}
+"""Headers that a compiled package includes -> the wheels that have them; PyTorch requires the first alone."""
 _WHEELS = "nvidia.cu13"
 """The Python package into which CUDA's wheels put headers and libraries."""
 
@@ -130,25 +136,29 @@ def _check_compiler(spec: Spec, variant: str) -> None:
 def _find_headers(torch: Any, spec: Spec) -> None:
     """Let PyTorch take CUDA's headers from its wheels where no toolkit is installed; nvcc is not needed."""
     extension = need("torch.utils.cpp_extension", "build")
-    if extension.CUDA_HOME is None:
-        extension.CUDA_HOME = _wheels_folder()
-    if extension.CUDA_HOME is None:
+    folders = [Path(folder) for folder in (extension.CUDA_HOME, *_wheel_folders()) if folder]
+    missing = {folder: [name for name in _HEADERS if not (folder / "include" / name).is_file()] for folder in folders}
+    whole = next((folder for folder in folders if not missing[folder]), None)
+    if whole is None:
+        details = "\n".join(f"{folder}/include lacks {', '.join(names)}" for folder, names in missing.items())
+        packages = " ".join(f'"{package}=={torch.version.cuda}.*"' for package in dict.fromkeys(_HEADERS.values()))
         raise BuildError(
             f"{spec.file} variant torch-compile-cuda",
-            found="there are no headers of CUDA, which AOTInductor compiles with",
-            wanted=f"those of CUDA {torch.version.cuda}",
-            todo="install the package nvidia-cuda-runtime, or name a toolkit's folder with CUDA_HOME",
+            found="there are no headers of CUDA, which AOTInductor compiles with, or not all of them",
+            wanted=f"{', '.join(_HEADERS)} of CUDA {torch.version.cuda}",
+            todo=f"pip install {packages}; or name a toolkit's folder with CUDA_HOME",
+            details=details,
         )
+    extension.CUDA_HOME = str(whole)
 
 
-def _wheels_folder() -> str | None:
-    """The folder with the include/ of CUDA's wheels; None without it."""
+def _wheel_folders() -> list[str]:
+    """The folders into which CUDA's wheels put include/."""
     try:
         package = importlib.util.find_spec(_WHEELS)
     except ModuleNotFoundError:  # not even the package around it
-        return None
-    folders = list(package.submodule_search_locations or ()) if package else []
-    return next((folder for folder in folders if Path(folder, "include", "cuda_runtime_api.h").is_file()), None)
+        return []
+    return list(package.submodule_search_locations or ()) if package else []
 
 
 @contextlib.contextmanager
