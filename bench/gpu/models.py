@@ -13,19 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from bench.gpu.networks import FULL, SMALL, encoder, mlp, resnet, write
+from bench.gpu.networks import encoder, mlp, resnet, write
+from bench.gpu.sizes import ENCODER, FP16, FP32, FULL, INT8, MLP, SMALL, TF32
 from bench.programs import ROOT
 from tritonkit.repository.render import Target
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bench.gpu.networks import Size
+    from bench.gpu.sizes import Size
 
-__all__ = ["ENCODER", "FP16", "FP32", "INT8", "MLP", "MODELS", "TF32", "VARIANTS", "build"]
-
-FP32, FP16, ENCODER, MLP = "resnet50_fp32", "resnet50_fp16", "encoder_fp16", "mlp_fp32"
-TF32, INT8 = "resnet50_tf32", "resnet50_int8"
+__all__ = ["MODELS", "VARIANTS", "build"]
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,14 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from bench.gpu.sizes import FULL, Size
+
 if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
 
-__all__ = ["FULL", "QDQ_OPSET", "SMALL", "Size", "encoder", "mlp", "resnet", "write"]
+__all__ = ["QDQ_OPSET", "encoder", "mlp", "resnet", "write"]
 
 OPSET = 17
 QDQ_OPSET = 19
@@ -29,31 +31,6 @@ _STAGES = ((3, 64), (4, 128), (6, 256), (3, 512))
 _BRANCH = 0.2
 """A block's share relative to its shortcut: the sum of 16 blocks stays within FP16's range."""
 _MASKED = -10000.0
-
-
-@dataclass(frozen=True)
-class Size:
-    """The sizes of the networks.
-
-    Args:
-        pixels: the height and width of ResNet's images.
-        thin: the divisor of ResNet's channels.
-        layers, width, heads, vocabulary: those of the encoder.
-        most: the largest number of tokens.
-    """
-
-    pixels: int = 224
-    thin: int = 1
-    layers: int = 6
-    width: int = 384
-    heads: int = 12
-    vocabulary: int = 30522
-    most: int = 130
-
-
-FULL = Size()
-SMALL = Size(pixels=32, thin=16, layers=1, width=32, heads=4, vocabulary=512, most=32)
-"""The sizes of a rehearsal on the CPU."""
 
 
 @dataclass

@@ -18,7 +18,7 @@ from bench.gpu.networks import QDQ_OPSET, resnet, write
 from bench.gpu.requests import items, padded
 
 if TYPE_CHECKING:
-    from bench.gpu.networks import Size
+    from bench.gpu.sizes import Size
 
 __all__ = ["write_int8"]
 

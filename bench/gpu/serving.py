@@ -20,8 +20,7 @@ import numpy as np
 
 from bench.gpu.accuracy import answers, compared
 from bench.gpu.loads import Loads
-from bench.gpu.models import ENCODER, FP16, FP32, INT8, MLP, TF32
-from bench.gpu.networks import FULL, SMALL
+from bench.gpu.sizes import ENCODER, FP16, FP32, FULL, INT8, MLP, SMALL, TF32
 from bench.programs import ROOT
 from tritonkit.errors import ClientError, TritonkitError
 from tritonkit.serve import serve
@@ -29,7 +28,7 @@ from tritonkit.serve import serve
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from bench.gpu.networks import Size
+    from bench.gpu.sizes import Size
 
 __all__ = ["EAGER", "Engine", "Measuring", "Scale"]
 

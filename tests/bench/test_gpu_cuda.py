@@ -109,6 +109,9 @@ def test_a_bundle_s_machine_builds_no_models() -> None:
     """Its environment for the client has no ONNX."""
     assert any(word.startswith("onnx") for word in client_requirements(builds=True))
     assert not any(word.startswith("onnx") for word in client_requirements(builds=False))
+    modules = ("bench.gpu.serving", "bench.gpu.callers", "bench.gpu.engine", "bench.gpu.accuracy")
+    code = f"import sys; sys.modules.update(onnx=None, onnxruntime=None); import {', '.join(modules)}"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=PROJECT)
 
 
 def test_the_client_has_what_the_plugins_of_the_tests_import() -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.gpu.networks import SMALL, encoder, resnet, write
+from bench.gpu.networks import encoder, resnet, write
+from bench.gpu.sizes import SMALL
 from tests.cli.running import tritonkit
 from tests.fakecuda import FakeCuda
 from tests.fakedriver import FakeDriver

@@ -13,8 +13,8 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from bench.gpu.networks import SMALL
 from bench.gpu.requests import Item, items, padded
+from bench.gpu.sizes import SMALL
 from tests.cli.running import failed, tritonkit
 from tests.fakegpu import GPU_BYTES
 from tests.parts import SERVER
