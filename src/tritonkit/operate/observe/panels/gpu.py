@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from tritonkit import metrics as m
-from tritonkit.operate.observe.panel import BYTES, JOULES, PERCENT, WATTS, Need, Panel, Query, Section, Unit
+from tritonkit.operate.observe.panel import BYTES, JOULES, PERCENT, WATTS, Need, Panel, Query, Section
 from tritonkit.operate.observe.promql import MODEL, REPLICA, per_s, ratio, triton
 
 __all__ = ["GPUS"]
 
 _GPU = f"{{{{instance}}}} {{{{{m.GPU_UUID}}}}}"
-
-
-def _panel(
-    name: str,
-    title: str,
-    unit: Unit,
-    queries: tuple[Query, ...],
-    shows: str,
-    why: str,
-    limits: tuple[tuple[float, str], ...] = (),
-) -> Panel:
-    return Panel(name, title, unit, queries, shows, why, Need.gpu, limits)
+_panel = partial(Panel, need=Need.gpu)
 
 
 def _copies() -> str:
@@ -50,7 +41,7 @@ GPUS = Section(
             (Query(f"100 * {_share()}", _GPU),),
             "The share of time in which some kernel ran, by GPU.",
             "It measures busy time, not good use: a kernel on one multiprocessor counts as much as on all.",
-            ((100.0, "all the time"),),
+            limits=((100.0, "all the time"),),
         ),
         _panel(
             "gpu-copies",
@@ -59,7 +50,7 @@ GPUS = Section(
             (Query(_copies(), "{{model}} on {{instance}}"),),
             "The share of a run that gathers inputs and gives out outputs; the network has the rest.",
             "If it is large, the GPU waits for copies: smaller types, shared memory, or more instances.",
-            ((100.0, "no network"),),
+            limits=((100.0, "no network"),),
         ),
         _panel(
             "gpu-memory",
@@ -68,7 +59,7 @@ GPUS = Section(
             (Query(ratio(triton(m.GPU_MEMORY_USED, REPLICA), triton(m.GPU_MEMORY_TOTAL, REPLICA), 100), _GPU),),
             "The share of each GPU's memory that all programs use.",
             "An update needs memory for two versions of a model.",
-            ((100.0, "all memory"),),
+            limits=((100.0, "all memory"),),
         ),
         _panel(
             "gpu-memory-free",

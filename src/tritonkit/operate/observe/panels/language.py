@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from tritonkit import metrics as m
 from tritonkit.operate.observe.panel import (
     COUNT,
@@ -14,7 +16,6 @@ from tritonkit.operate.observe.panel import (
     Panel,
     Query,
     Section,
-    Unit,
 )
 from tritonkit.operate.observe.promql import MODEL, REPLICA, instants, per_s, ratio, triton
 
@@ -37,23 +38,13 @@ def _percentiles(metric: str) -> tuple[Query, ...]:
     )
 
 
-def _panel(
-    name: str,
-    title: str,
-    unit: Unit,
-    queries: tuple[Query, ...],
-    shows: str,
-    why: str,
-    limits: tuple[tuple[float, str], ...] = (),
-) -> Panel:
-    return Panel(f"llm-{name}", title, unit, queries, shows, why, Need.llm, limits)
-
+_panel = partial(Panel, need=Need.llm)
 
 LANGUAGE = Section(
     "Language models",
     (
         _panel(
-            "first-token",
+            "llm-first-token",
             "Time to first token",
             MS,
             _percentiles(m.LLM_FIRST_S),
@@ -62,7 +53,7 @@ LANGUAGE = Section(
             "It is the reader's wait; long prompts, a wait for a slot, or a full cache raise it.",
         ),
         _panel(
-            "between-tokens",
+            "llm-between-tokens",
             "Time between tokens",
             MS,
             _percentiles(m.LLM_BETWEEN_S),
@@ -71,7 +62,7 @@ LANGUAGE = Section(
             "for lack of cache.",
         ),
         _panel(
-            "tokens",
+            "llm-tokens",
             "Tokens generated",
             TOKENS_PER_S,
             (Query(per_s(_of(m.LLM_TOKENS)), "{{model}}"),),
@@ -79,7 +70,7 @@ LANGUAGE = Section(
             "It is the throughput; if it no longer grows with the running sequences, the machine is saturated.",
         ),
         _panel(
-            "prompt-tokens",
+            "llm-prompt-tokens",
             "Tokens of prompts",
             TOKENS_PER_S,
             (Query(per_s(_of(m.LLM_PROMPT_TOKENS)), "{{model}}"),),
@@ -87,7 +78,7 @@ LANGUAGE = Section(
             "Prompts and answers share the engine: more of one leaves less for the other.",
         ),
         _panel(
-            "sequences",
+            "llm-sequences",
             "Sequences",
             COUNT,
             tuple(
@@ -102,16 +93,16 @@ LANGUAGE = Section(
             "Waiting, with free cache: raise max_sequences. Left out, with a full cache: raise cache_mib.",
         ),
         _panel(
-            "cache",
+            "llm-cache",
             "Cache of keys and values in use",
             PERCENT,
             (Query(f"100 * {instants(_of(m.LLM_CACHE), 'model, instance', 'max')}", "{{model}} on {{instance}}"),),
             "The part that running sequences hold, without blocks that are kept only for shared prefixes.",
             "When the cache is full, sequences pause and are computed again.",
-            ((100.0, "full"),),
+            limits=((100.0, "full"),),
         ),
         _panel(
-            "preemptions",
+            "llm-preemptions",
             "Pauses for lack of cache",
             EVENTS_PER_S,
             (Query(per_s(_of(m.LLM_PREEMPTIONS)), "{{model}}"),),
@@ -120,7 +111,7 @@ LANGUAGE = Section(
             "Each is a gap in a reader's text, and work done twice.",
         ),
         _panel(
-            "outcomes",
+            "llm-outcomes",
             "Requests ended, by outcome",
             PER_S,
             (Query(f"{per_s(_of(m.LLM_REQUESTS), 'model, outcome')} > 0", "{{model}} {{outcome}}"),),
@@ -129,7 +120,7 @@ LANGUAGE = Section(
             "Triton counts an answer that ends with an error as a success; only this panel tells them apart.",
         ),
         _panel(
-            "steps",
+            "llm-steps",
             "Time of a step, mean",
             MS,
             (
