@@ -32,7 +32,7 @@ def test_replies_come_in_order(client: Client) -> None:
     assert (last.model, last.version, last.origin) == ("count", "1", "server")
     assert (last.batch_size, last.attempts) == (1, 1)
     assert last.endpoint == client.address
-    assert last.timing.total_s >= sum(reply.timing.wait_s for reply in replies[1:]) >= 0.03
+    assert last.timing.total_s >= sum(reply.timing.wait_s for reply in replies[1:]) > 0
 
 
 def test_no_reply_at_all(client: Client) -> None:
