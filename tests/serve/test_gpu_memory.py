@@ -96,6 +96,16 @@ def test_an_estimate_refuses_nothing(started: Started) -> None:
     assert "an estimate, so they are loaded" in note
 
 
+def test_a_restart_refuses_no_model_by_memory(
+    gpu_server: ServerInstallation, fake_driver: FakeDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Others may have grown meanwhile; a model of a server that died is loaded again, and there is no note."""
+    fake_driver.answer(monkeypatch, free=MIB)
+    models = published(tmp_path / "r", MIB, net=GRAPHS)
+    on_gpus = doing_without(gpu_server, select(models, {}, None, ()), by_memory=False)
+    assert (list(on_gpus.selection.models), on_gpus.gpus, on_gpus.notes) == (["net"], 1, ())
+
+
 def test_with_room_there_is_no_note(started: Started) -> None:
     """Nor where the driver does not say what is free."""
     assert started(8 << 30, MIB, first=GRAPHS).notes == ()

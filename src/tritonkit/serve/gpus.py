@@ -53,20 +53,23 @@ def devices_of(model: ServedModel, count: int) -> dict[int, int]:
     return gpu_needs(model).instances(count)
 
 
-def doing_without(installation: ServerInstallation, selection: Selection) -> OnGpus:
+def doing_without(installation: ServerInstallation, selection: Selection, *, by_memory: bool = True) -> OnGpus:
     """The selection without the models that ask for a GPU and cannot have it here.
 
     The driver is asked only if a model asks for a GPU.
+
+    Args:
+        by_memory: whether models are refused, and noted, by what a GPU has free.
     """
     models = [model for model in selection.models.values() if uses_gpu(model)]
     if not models:
         return OnGpus(selection)
-    machine = _Machine(installation)
+    machine = _Machine(installation, by_memory=by_memory)
     for model in models:
         error = machine.refusal(model)
         if error is not None and model.name in selection.models:
             selection = selection.without(model.name, error)
-    notes = tuple(note for memory in machine.memory for note in [memory.note] if note)
+    notes = tuple(note for memory in machine.memory for note in [memory.note] if note) if by_memory else ()
     return OnGpus(selection, len(machine.driver.devices), notes)
 
 
@@ -103,8 +106,8 @@ def _no_gpu(driver: Driver, where: str, asks: str, instead: str) -> ServerStartE
 class _Machine:
     """The GPUs for a server."""
 
-    def __init__(self, installation: ServerInstallation) -> None:
-        self._installation = installation
+    def __init__(self, installation: ServerInstallation, *, by_memory: bool = True) -> None:
+        self._installation, self._by_memory = installation, by_memory
 
     @cached_property
     def driver(self) -> Driver:
@@ -129,11 +132,12 @@ class _Machine:
         where = f"model {model.name}"
         ours = not self._installation.native
         own_engine = ours and model.backend == _ENGINE
+        counted = self._by_memory and (own_engine or (ours and model.backend == _PYTORCH))
         return (
             _no_gpu(self.driver, where, _ASKS, "tritonkit build --target cpu")
             or self._no_such_gpu(model)
             or (self.unusable(where, _ASKS) if own_engine else None)
-            or (self._no_memory(model) if own_engine or (ours and model.backend == _PYTORCH) else None)
+            or (self._no_memory(model) if counted else None)
             or (self._other_plan(model) if model.backend == _PLANS and not ours else None)
         )
 

@@ -166,7 +166,8 @@ def _prepare_backends(
 def read_again(run: Run) -> Run:
     """The same run with the models that its repository holds now: others may have been published since.
 
-    Free space in shared memory is not checked: other servers, which may have grown, must not prevent a restart.
+    Free space in shared memory and on GPUs is not checked: other servers, which may have grown, must not prevent a
+    restart.
 
     Raises:
         UsageError, ServerStartError: a model does not exist any more, or cannot be served.
@@ -174,7 +175,7 @@ def read_again(run: Run) -> Run:
     """
     settings, installation = run.settings, run.installation
     selection, config = _read(settings)
-    on_gpus, config = _usable(installation, selection, config)
+    on_gpus, config = _usable(installation, selection, config, by_memory=False)
     selection, gpus = on_gpus.selection, on_gpus.gpus
     for name, before in run.selection.killers.items():
         if name in selection.models and mark(selection.models[name]) == before:
@@ -203,9 +204,11 @@ def _read(settings: Settings) -> tuple[Selection, str]:
     return select(models, refused, settings.models, settings.require), config
 
 
-def _usable(installation: ServerInstallation, selection: Selection, config: str) -> tuple[OnGpus, str]:
+def _usable(
+    installation: ServerInstallation, selection: Selection, config: str, *, by_memory: bool = True
+) -> tuple[OnGpus, str]:
     """The models that this kind of server can serve here, and the name of the configurations to pass to it, if any."""
-    on_gpus = doing_without(installation, selection)
+    on_gpus = doing_without(installation, selection, by_memory=by_memory)
     selection = on_gpus.selection
     selection.check()
     if not installation.native:
