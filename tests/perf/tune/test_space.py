@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tritonkit.perf.tune import InstanceGroup, Point
 from tritonkit.perf.tune.space import gpu_space_of
 
@@ -19,6 +21,14 @@ def test_few_instances_on_each_device() -> None:
     points = list(space.points(space.groups[0]))
     assert {point.delay_us for point in points} == {0, 2000}
     assert not any(point.preferred for point in points)
+
+
+def test_a_spec_that_names_a_gpu_keeps_it() -> None:
+    """The way that is served now is among the candidates, whatever else the machine has."""
+    now = replace(NOW, group=replace(NOW.group, gpus=1))
+    groups = gpu_space_of(now, ["onnx-fp16"], ["onnx-fp16"], 3, 4, batches=True).groups
+    assert now.group in groups
+    assert {group.gpus for group in groups} == {0, 1}
 
 
 def test_a_network_without_batches_keeps_none() -> None:

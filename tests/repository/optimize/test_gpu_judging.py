@@ -110,6 +110,17 @@ def test_figures_of_one_gpu_are_kept_for_it(spec: Spec, cache: BuildCache, tmp_p
     assert len(log_of(environment)) > opened
 
 
+def test_figures_are_kept_for_the_entries_of_a_session(
+    write_model: WriteModel, cache: BuildCache, tmp_path: Path
+) -> None:
+    """Another word of the spec about the session is another network on the GPU, though the file is the same."""
+    environment = fake_environment(tmp_path / "venv")
+    content = onnx.parser.parse_model(PAIRED).SerializeToString()
+    for more, entry in (("", "1"), (WORD, "0")):
+        judged(write_model(FILE + more, net__onnx=content), cache, judge_in(environment))
+        assert [log["floats"] for log in log_of(environment) if "open" in log][-1] == entry
+
+
 def test_speed_is_measured_on_the_gpu_with_graphs(spec: Spec, cache: BuildCache, tmp_path: Path) -> None:
     """Each batch size has a graph, and the CPU's figures of the same artifact stay."""
     environment = fake_environment(tmp_path / "venv")

@@ -173,11 +173,12 @@ def gpu_space_of(
     Args:
         now: the present point.
         on_cpu, on_gpu: the variants that may be served there.
-        cores, gpus: the machine's.
+        cores, gpus: the machine's. A spec that names some of the GPUs keeps those.
         batches: whether the network takes batches.
     """
     counts = range(1, _MOST_INSTANCES + 1)
-    groups = [InstanceGroup(variant, count, 1, gpus) for variant in on_gpu for count in counts]
+    on_each = now.group.gpus or gpus
+    groups = [InstanceGroup(variant, count, 1, on_each) for variant in on_gpu for count in counts]
     groups += [
         InstanceGroup(variant, count, cores // count) for variant in on_cpu for count in counts if count <= cores
     ]

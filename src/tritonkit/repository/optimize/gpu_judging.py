@@ -57,9 +57,7 @@ class GpuJudge:
         """The variant on the GPU, with the options that will serve it."""
         options, file = cuda_options(what.spec, artifact), artifact.folder / FILE
         where = f"{what.spec.file} variant {what.variant}"
-        given = what.spec.model.serving.parameters
-        entries = session_entries(file) | {key: value for key, value in given.items() if key.startswith("session.")}
-        graphs = takes_graphs(artifact.signature)
+        graphs, entries = takes_graphs(artifact.signature), _entries(what, artifact)
         return onnxruntime_cuda.CudaRunner(self.environment, file, options, where, entries=entries, graphs=graphs)
 
     def judged(self, what: BuildPlan, artifact: Artifact, job: Job, before: Callable[[], object]) -> Artifact:
@@ -87,6 +85,7 @@ class GpuJudge:
             "gpu": self.environment.gpu,
             "onnxruntime": _installed_version(self.environment.python),
             "options": cuda_options(what.spec, artifact),
+            "entries": _entries(what, artifact),
             "code": [digest(file) for file in _CODE],
         }
 
@@ -102,6 +101,13 @@ class GpuJudge:
         shown = ", ".join(f"{name} {value}" for name, value in options.items())
         note = f"judged on {self.environment.gpu}, ONNX Runtime {runner.version}: {shown}"
         return replace(artifact, quality=quality, independence=independence, notes=(*artifact.notes, note))
+
+
+def _entries(what: BuildPlan, artifact: Artifact) -> dict[str, str]:
+    """Entries of the session's configuration: those of the file, and the spec's own, which come last."""
+    given = what.spec.model.serving.parameters
+    own = {key: value for key, value in given.items() if key.startswith("session.")}
+    return session_entries(artifact.folder / FILE) | own
 
 
 def _independence(
