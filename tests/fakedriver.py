@@ -14,7 +14,7 @@ import pytest
 
 from tests.parts import PROJECT, program
 
-__all__ = ["FakeDriver", "write_cuda_packages", "write_tensorrt"]
+__all__ = ["FakeDriver", "write_cuda_packages", "write_driver", "write_tensorrt"]
 
 SOURCE = PROJECT / "tests" / "native" / "fake_driver" / "driver.c"
 COMPILERS = ("cc", "gcc", "clang")
@@ -48,23 +48,29 @@ def write_cuda_packages(packages: Path, driver: FakeDriver) -> None:
         shutil.copyfile(driver.library, packages / name)
 
 
-def write_tensorrt(folder: Path, number: int) -> None:
-    """Compile a libnvinfer that says this version, such as 100500 for 10.5.0."""
-    compiler = next(path for path in map(program, COMPILERS) if path)
+def write_tensorrt(folder: Path, number: int, more: str = "") -> None:
+    """Compile a libnvinfer that says this version, such as 100500 for 10.5.0, with more C."""
     source = folder / "nvinfer.c"
-    source.write_text(f"int getInferLibVersion(void) {{ return {number}; }}\n")
-    subprocess.run([compiler, *FLAGS, "-o", str(folder / "libnvinfer.so.10"), str(source)], check=True)
+    source.write_text(f"#include <unistd.h>\n{more}\nint getInferLibVersion(void) {{ return {number}; }}\n")
+    _compile(folder / "libnvinfer.so.10", source)
+
+
+def write_driver(folder: Path, *flags: str) -> FakeDriver:
+    """Compile the driver, with these flags for its functions."""
+    library = folder / "libdriver.so"
+    _compile(library, SOURCE, "-Wl,-soname,libcudart.so.13", *flags)
+    for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
+        (folder / "lib").mkdir(exist_ok=True)
+        shutil.copyfile(library, folder / "lib" / name)
+    return FakeDriver(library, folder / "lib")
+
+
+def _compile(library: Path, source: Path, *flags: str) -> None:
+    compiler = next(path for path in map(program, COMPILERS) if path)
+    subprocess.run([compiler, *FLAGS, *flags, "-o", str(library), str(source)], check=True)
 
 
 @pytest.fixture(scope="session")
 def fake_driver(tmp_path_factory: pytest.TempPathFactory) -> FakeDriver:
     """The driver, compiled once."""
-    folder = tmp_path_factory.mktemp("fake_driver")
-    compiler = next(path for path in map(program, COMPILERS) if path)
-    library = folder / "libdriver.so"
-    named = "-Wl,-soname,libcudart.so.13"
-    subprocess.run([compiler, *FLAGS, named, "-o", str(library), str(SOURCE)], check=True)
-    for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
-        (folder / "lib").mkdir(exist_ok=True)
-        shutil.copyfile(library, folder / "lib" / name)
-    return FakeDriver(library, folder / "lib")
+    return write_driver(tmp_path_factory.mktemp("fake_driver"))

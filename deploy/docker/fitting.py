@@ -28,7 +28,7 @@ _GPUS = (
     f"driver {DRIVER} or newer on the machine, the image server-gpu, and docker run --gpus all (pods: the overlay gpu);"
     " without a GPU: tritonkit build --target cpu"
 )
-_NUMBERS = "correct `gpus` and build it again; docker run --gpus says which GPUs the container has"
+_OTHER_GPU = "correct `gpus` and build it again; docker run --gpus says which GPUs the container has"
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def left_out(
         needs: what the builder handed over.
         driver: gives what the driver answers.
     """
-    without = _other_plans(repository, driver) | _without_gpu(repository, environment, needs or {}, driver)
+    without = _other_plans(repository, needs or {}, driver) | _without_gpu(repository, environment, needs or {}, driver)
     calls = needs_of(repository)
     while more := {
         name: parts & without.keys() for name, parts in calls.items() if name not in without and parts & without.keys()
@@ -64,15 +64,20 @@ def left_out(
     return without
 
 
-def _other_plans(repository: Path, driver: Callable[[], Driver]) -> dict[str, Refusal]:
-    folders = sorted({file.parent for file in repository.glob(f"*/[0-9]*/{PLAN}")})
-    plans = [(folder, plan) for folder in folders if (plan := built_for(folder)) is not None]
+def _other_plans(repository: Path, needs: Mapping[str, Any], driver: Callable[[], Driver]) -> dict[str, Refusal]:
+    """Models whose newest plan does not fit the TensorRT here, or one of the GPUs that are to run it."""
+    versions = (file.parent for file in repository.glob(f"*/[0-9]*/{PLAN}") if file.parent.name.isdecimal())
+    newest = {folder.parent.name: folder for folder in sorted(versions, key=lambda folder: int(folder.name))}
+    plans = {name: plan for name, folder in sorted(newest.items()) if (plan := built_for(folder)) is not None}
     if not plans:
         return {}
-    tensorrt = find_tensorrt()
-    devices = [(f"GPU {number} ({one.name})", one.capability) for number, one in enumerate(driver().devices)]
-    reasons = {folder.parent.name: plan.misfit(tensorrt, devices) for folder, plan in plans}
-    return {name: Refusal(reason, _PLANS) for name, reason in reasons.items() if reason}
+    tensorrt, devices, refused = find_tensorrt(), driver().devices, {}
+    for name, plan in plans.items():
+        numbers = _numbers(needs.get("gpu_models", {}).get(name), len(devices)) or range(len(devices))
+        own = [(f"GPU {n} ({devices[n].name})", devices[n].capability) for n in numbers if n < len(devices)]
+        if reason := plan.misfit(tensorrt, own):
+            refused[name] = Refusal(reason, _PLANS)
+    return refused
 
 
 def _without_gpu(
@@ -90,15 +95,19 @@ def _without_gpu(
         if wrong := driver().wrong or (unusable() if _ENGINE.search(text) else ""):
             refused[name] = Refusal(f"it asks for a GPU ({ON_GPU}): {wrong}", _GPUS)
         elif wrong := _absent(needs.get("gpu_models", {}).get(name), len(driver().devices)):
-            refused[name] = Refusal(wrong, _NUMBERS)
+            refused[name] = Refusal(wrong, _OTHER_GPU)
     return refused
 
 
 def _absent(needs: Mapping[str, Any] | None, count: int) -> str:
     """The reason for a model that names a GPU that is not there."""
-    numbers = sorted(GpuNeeds.from_dict(needs).instances(count)) if needs else []
-    absent = ", ".join(str(number) for number in numbers if number >= count)
+    absent = ", ".join(str(number) for number in _numbers(needs, count) if number >= count)
     return f"its instance_group names GPU {absent}, and CUDA sees {count} here" if absent else ""
+
+
+def _numbers(needs: Mapping[str, Any] | None, count: int) -> list[int]:
+    """The GPUs that are to run a model, by what the builder handed over; none without that."""
+    return sorted(GpuNeeds.from_dict(needs).instances(count)) if needs else []
 
 
 def refusals(without: Mapping[str, Refusal]) -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakedriver import FakeDriver, write_cuda_packages
+from tests.fakedriver import FakeDriver, write_cuda_packages, write_driver
 from tests.waiting import eventually
 from tritonkit.serve.core import devices
 from tritonkit.serve.core.cuda import cuda_libraries, why_no_provider
@@ -50,6 +50,17 @@ def test_an_old_driver_says_what_it_runs(fake_driver: FakeDriver, monkeypatch: p
     """CUDA 13 needs a driver that has it; the message has the version of this one."""
     fake_driver.answer(monkeypatch, cuda=12080, version="570.86.10")
     assert find_driver().too_old == "the driver 570.86.10 runs CUDA 12.8 at most"
+
+
+@pytest.mark.needs("cc")
+def test_a_driver_that_lacks_newer_functions_is_too_old(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Those of driver 470 and 510: the GPU and the version are there, and no process is named."""
+    functions = {"cuDeviceGetUuid_v2": "cuDeviceGetUuid", "nvmlDeviceGetComputeRunningProcesses_v3": "unknown"}
+    driver = write_driver(tmp_path, *(f"-D{new}={old}" for new, old in functions.items()))
+    driver.answer(monkeypatch, cuda=11020, version="460.106.00", free=3 * MIB, bytes=10 * MIB)
+    found = find_driver()
+    assert found.too_old == "the driver 460.106.00 runs CUDA 11.2 at most"
+    assert (found.devices[0].free_bytes, found.devices[0].holders) == (3 * MIB, ())
 
 
 def test_without_a_gpu_the_driver_says_why(fake_driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ import pytest
 from tests.fakedriver import FakeDriver, write_tensorrt
 from tests.parts import PROJECT
 from tests.server.models import ModelText, write_repository
+from tests.waiting import eventually
+from tritonkit.serve.core import plans
 from tritonkit.serve.core.plans import BuiltFor, built_for, find_tensorrt
 from tritonkit.serve.gpus import doing_without
 from tritonkit.serve.install import ServerInstallation
@@ -84,6 +87,21 @@ def test_the_library_says_its_version(
     assert find_tensorrt() == version
 
 
+@pytest.mark.needs("cc")
+def test_a_library_that_hangs_is_left_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """CUDA's driver may hang in the kernel, which then ends no process: nothing waits for that."""
+    processes: list[subprocess.Popen[str]] = []
+    write_tensorrt(tmp_path, 100500, "__attribute__((constructor)) static void hang(void) { for (;;) pause(); }")
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    monkeypatch.setattr(plans, "_ASK_S", 0.5)
+    with monkeypatch.context() as unkillable:
+        unkillable.setattr(subprocess.Popen, "kill", lambda process: processes.append(process))
+        assert find_tensorrt() == ""
+    (process,) = processes
+    process.kill()
+    eventually(lambda: process.returncode is not None, "the process is waited for once it can end")
+
+
 def repository(folder: Path, version: str) -> Path:
     """A plan of this TensorRT, an ensemble of it, and another model."""
     write_repository(folder, {n: ModelText(t) for n, t in {"joined": JOINED, "other": ON_CPU, "plan": ON_GPU}.items()})
@@ -116,24 +134,63 @@ def test_serve_does_without_a_plan_for_another_version(
     assert "tritonkit build --target nvidia --in-container" in error.todo
 
 
-def test_the_image_does_without_it_too(
-    fake_driver: FakeDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """In the image the same module decides; a repository without plans needs no driver."""
+LEFT_OUT = """if True:
+    import json, sys
+    sys.path.insert(0, sys.argv[1])
+    from core.devices import Device, Driver, find_driver
+    from fitting import Path, left_out, refusals
+    cards = [Device("card", "", 1, None, capability) for capability in sys.argv[4:]]
+    driver = (lambda: Driver(devices=tuple(cards))) if cards else find_driver
+    print(*refusals(left_out(Path(sys.argv[2]), needs=json.loads(sys.argv[3]), driver=driver)), sep=chr(10))
+"""
+Lines = Callable[..., list[str]]
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Lines:
+    """A function that gives the lines of the image about a repository, with GPUs of these compute capabilities."""
     image = tmp_path / "image"
     shutil.copytree(PROJECT / "deploy/docker", image, ignore=shutil.ignore_patterns("keys", "wheels"))
     shutil.copytree(PROJECT / "src/tritonkit/serve/core", image / "core")
-    code = "import sys; sys.path.insert(0, sys.argv[1]); from fitting import Path, left_out, refusals\n"
-    code += "for line in refusals(left_out(Path(sys.argv[2]))): print(line)"
 
-    def lines(folder: Path) -> list[str]:
-        command = [sys.executable, "-IS", "-c", code, str(image), str(folder)]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    def read(folder: Path, needs: str = "{}", *capabilities: str) -> list[str]:
+        command = [sys.executable, "-IS", "-c", LEFT_OUT, str(image), str(folder), needs, *capabilities]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\n")[:-1]
 
+    return read
+
+
+def test_the_image_compares_with_the_gpus_of_the_model(lines: Lines, tmp_path: Path) -> None:
+    """A GPU of another kind that does not run the plan does not matter; without the builder's word all count."""
+    folder = repository(tmp_path / "r", "10.5.0")
+    first, second = (json.dumps({"gpu_models": {"plan": {"groups": [[1, [n]]], "batch_bytes": 1}}}) for n in (0, 1))
+    assert lines(folder, first, "9.0", "7.5") == [""]
+    assert "and GPU 1 (card) has 7.5" in "".join(lines(folder, second, "9.0", "7.5"))
+    assert "and GPU 1 (card) has 7.5" in "".join(lines(folder, "{}", "9.0", "7.5"))
+
+
+@pytest.mark.parametrize(("older", "newer", "served"), [("10.3.0", "10.5.0", True), ("10.5.0", "10.3.0", False)])
+def test_the_image_compares_the_newest_version(
+    lines: Lines, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, older: str, newer: str, served: bool
+) -> None:
+    """Version 10 is newer than 9, though not by its letters."""
+    write_tensorrt(tmp_path, 100500)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    plan = repository(tmp_path / "r", older) / "plan"
+    shutil.copytree(plan / "1", plan / "10")
+    (plan / "1").rename(plan / "9")
+    (plan / "10" / "plan.json").write_text(json.dumps({**FACTS, "tensorrt_version": newer}))
+    assert (lines(tmp_path / "r", "{}", "9.0") == [""]) is served
+
+
+def test_the_image_does_without_it_too(
+    lines: Lines, fake_driver: FakeDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """In the image the same module decides; a repository without plans needs no driver."""
     fake_driver.answer(monkeypatch)
     write_tensorrt(tmp_path, 100500)
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path), prepend=":")
-    assert lines(repository(tmp_path / "same", "10.5.0")) == []
+    assert lines(repository(tmp_path / "same", "10.5.0")) == [""]
     joined, plan = sorted(lines(repository(tmp_path / "r", "10.3.0")))
     assert plan.startswith("model plan: not served: its plan was built by TensorRT 10.3.0, and here is 10.5.0; do: ")
     assert joined.startswith("model joined: not served: it calls plan, which cannot be served")

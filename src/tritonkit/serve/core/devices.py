@@ -153,7 +153,8 @@ def _device(cuda: ctypes.CDLL, nvml: ctypes.CDLL | None, number: int) -> Device:
     name = ctypes.create_string_buffer(_TEXT)
     cuda.cuDeviceGetName(name, _TEXT, device)
     raw = (ctypes.c_ubyte * 16)()
-    cuda.cuDeviceGetUuid_v2(ctypes.byref(raw), device)
+    # The second version came with driver 470.
+    (getattr(cuda, "cuDeviceGetUuid_v2", None) or cuda.cuDeviceGetUuid)(ctypes.byref(raw), device)
     digits = bytes(raw).hex()
     uuid = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
     free, mig, holders = _usage(nvml, uuid) if nvml else (None, False, ())
@@ -198,7 +199,9 @@ def _usage(nvml: ctypes.CDLL, uuid: str) -> tuple[int | None, bool, tuple[tuple[
     free = None if nvml.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)) else memory.free
     divided = nvml.nvmlDeviceGetMigMode(handle, ctypes.byref(now), ctypes.byref(later)) == 0 and now.value == 1
     count, processes = ctypes.c_uint(_PROCESSES), (_Process * _PROCESSES)()
-    if nvml.nvmlDeviceGetComputeRunningProcesses_v3(handle, ctypes.byref(count), processes):
+    # Drivers before 510 lack the function; they are to be called too old, not broken.
+    running = getattr(nvml, "nvmlDeviceGetComputeRunningProcesses_v3", None)
+    if running is None or running(handle, ctypes.byref(count), processes):
         count.value = 0
     # The driver gives the largest number where it does not know a process's memory.
     holders = tuple((one.pid, one.used if one.used < 1 << 63 else 0) for one in processes[: count.value])

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-import subprocess
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -81,12 +80,14 @@ def built_for(version_folder: Path) -> BuiltFor | None:
 def find_tensorrt() -> str:
     """The version of this machine's TensorRT, as its library says it; empty if there is none.
 
-    A process of its own asks, because the library brings CUDA along.
+    A process of its own asks, because the library brings CUDA along: this file, which therefore imports nothing of its
+    package before.
     """
+    from .probe import run_probe
+
     try:
-        command = [sys.executable, "-IS", __file__]
-        ran = subprocess.run(command, capture_output=True, errors="replace", check=False, timeout=_ASK_S)
-    except (OSError, subprocess.TimeoutExpired):
+        ran = run_probe([sys.executable, "-IS", __file__], _ASK_S)
+    except OSError:
         return ""
     return ran.stdout.strip() if ran.returncode == 0 else ""
 
