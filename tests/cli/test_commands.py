@@ -158,6 +158,13 @@ def test_outside_of_a_project_the_message_says_where(tmp_path: Path) -> None:
     assert "--root" in failed(tritonkit("build", cwd=tmp_path), 2)
 
 
+@pytest.mark.parametrize("image", ["--privileged", "-v/:/host", "", "a b"])
+def test_an_image_of_a_container_is_a_name(relu: Path, image: str) -> None:
+    """Docker would read a hyphen as an option of its own."""
+    done = tritonkit("build", "--target", "nvidia", "--in-container", f"--image={image}", "--root", str(relu))
+    assert "wanted: the name of an image" in failed(done, 2)
+
+
 def test_a_relative_out_is_taken_from_where_the_person_stands(relu: Path) -> None:
     """Also `.`, and also from a folder inside the project."""
     (relu / "here").mkdir()

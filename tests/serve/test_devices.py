@@ -54,7 +54,7 @@ def test_an_old_driver_says_what_it_runs(fake_driver: FakeDriver, monkeypatch: p
 
 @pytest.mark.needs("cc")
 def test_a_driver_that_lacks_newer_functions_is_too_old(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Those of driver 470 and 510: the GPU and the version are there, and no process is named."""
+    """Its GPU and version are known without the functions of drivers 470 and 510, and no process is named."""
     functions = {"cuDeviceGetUuid_v2": "cuDeviceGetUuid", "nvmlDeviceGetComputeRunningProcesses_v3": "unknown"}
     driver = write_driver(tmp_path, *(f"-D{new}={old}" for new, old in functions.items()))
     driver.answer(monkeypatch, cuda=11020, version="460.106.00", free=3 * MIB, bytes=10 * MIB)

@@ -28,6 +28,8 @@ from tests.waiting import PATIENCE_S, eventually
 SOURCES = PROJECT / "python_backends"
 Client = grpc.InferenceServerClient
 _PR_SET_PDEATHSIG = 1
+_prctl = ctypes.CDLL(None).prctl
+"""Looked up here: between fork and exec of a process with threads nothing may be."""
 
 
 @dataclass
@@ -168,7 +170,7 @@ def start_triton(
 
 
 def _end_with_parent() -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def wait_until_ready(running: Running) -> None:

@@ -15,7 +15,7 @@ ONNX = "name: net\nnetwork: {onnx: m.onnx}\nquality: {samples: data:samples}\n"
 
 def test_links_and_other_oddities_are_remarked(write_model: WriteModel, tmp_path: Path) -> None:
     """Remarks name the target of a link, a file that is not regular, a possible pickle, and a hidden module."""
-    spec = write_model(ONNX, m__onnx=b"", data__py="", random__py="", yaml__py="", w__pt=b"")
+    spec = write_model(ONNX, m__onnx=b"", data__py="", random__py="", yaml__py="", w__pt=b"", w__pt2=b"")
     (spec.folder / "inner").symlink_to("m.onnx")
     (spec.folder / "outer").symlink_to(tmp_path)
     (spec.folder / "itself").symlink_to("itself")
@@ -26,6 +26,7 @@ def test_links_and_other_oddities_are_remarked(write_model: WriteModel, tmp_path
     assert remarks["itself"].startswith("a link to itself")
     assert remarks["pipe"] == "not a regular file"
     assert remarks["w.pt"].startswith("may be a pickle")
+    assert remarks["w.pt2"].startswith("may have code or a pickle")
     assert remarks["random.py"] == "hides Python's own random from the folder's code"
     assert remarks["yaml.py"] == "hides the installed yaml from the folder's code"
     assert remarks["data.py"] == remarks["m.onnx"] == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from tritonkit.repository.render.own_python import Verdicts
 
 __all__ = ["command", "print_build"]
+
+_IMAGE = re.compile(r"[A-Za-z0-9][\w./:@-]*", re.ASCII)
+"""Names of images: docker would take one that begins with a hyphen as an option."""
 
 
 @dataclass(frozen=True)
@@ -162,6 +166,9 @@ def _container(options: BuildOptions, shown: Announcing) -> Container | None:
     """NVIDIA's image that builds plans, if the options ask for one."""
     from tritonkit.repository.optimize.container import Container
 
+    if options.in_container and not _IMAGE.fullmatch(options.image):
+        wanted = f"the name of an image, such as {NVIDIA_IMAGE}"
+        raise UsageError("--image", found=options.image or "an empty name", wanted=wanted)
     return Container(options.image, shown.tell) if options.in_container else None
 
 

@@ -28,6 +28,8 @@ __all__ = [
 
 _CODE = (".py", ".pyc", ".so")
 _PICKLES = (".bin", ".ckpt", ".joblib", ".pickle", ".pkl", ".pt", ".pth")
+_PACKAGE = ".pt2"
+"""torch.export.load reads tensors by pickle where the file says so; a compiled package is a library."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,8 @@ def _remark(path: Path, spec: Spec, state: os.stat_result) -> str:
         return "not a regular file"
     if path.suffix in _PICKLES:
         return "may be a pickle, which runs code where it is read without weights_only"
+    if path.suffix == _PACKAGE:
+        return "may have code or a pickle, which PyTorch runs where it is loaded"
     return _hidden(_inner(path, spec)) if path.suffix in _CODE else ""
 
 
