@@ -33,6 +33,16 @@ static bool refused(const void *caller) {
     return atomic_load_explicit(&stopping, memory_order_acquire) && of_program(caller);
 }
 
+/* A call may have come in before the end began, and find the model gone after: it has not begun
+ * either. */
+static void *explained(void *error, const void *caller) {
+    if (error == NULL || !refused(caller)) {
+        return error;
+    }
+    real_TRITONSERVER_ErrorDelete(error);
+    return real_TRITONSERVER_ErrorNew(UNAVAILABLE, STOPPING);
+}
+
 EXPORTED void *TRITONSERVER_InferenceRequestNew(void **request, void *server, const char *model,
                                                 int64_t version) {
     if (refused(__builtin_return_address(0))) {
@@ -42,7 +52,7 @@ EXPORTED void *TRITONSERVER_InferenceRequestNew(void **request, void *server, co
     if (error == NULL) {
         admission_made(*request, server, model);
     }
-    return error;
+    return explained(error, __builtin_return_address(0));
 }
 
 /* What the front ends ask before they make a request of a call. */
@@ -52,7 +62,9 @@ EXPORTED void *TRITONSERVER_ServerModelTransactionProperties(void *server, const
     if (refused(__builtin_return_address(0))) {
         return real_TRITONSERVER_ErrorNew(UNAVAILABLE, STOPPING);
     }
-    return real_TRITONSERVER_ServerModelTransactionProperties(server, model, version, flags, more);
+    void *const error =
+        real_TRITONSERVER_ServerModelTransactionProperties(server, model, version, flags, more);
+    return explained(error, __builtin_return_address(0));
 }
 
 EXPORTED void *TRITONSERVER_ServerModelMetadata(void *server, const char *model, int64_t version,
@@ -60,7 +72,8 @@ EXPORTED void *TRITONSERVER_ServerModelMetadata(void *server, const char *model,
     if (refused(__builtin_return_address(0))) {
         return real_TRITONSERVER_ErrorNew(UNAVAILABLE, STOPPING);
     }
-    return real_TRITONSERVER_ServerModelMetadata(server, model, version, message);
+    void *const error = real_TRITONSERVER_ServerModelMetadata(server, model, version, message);
+    return explained(error, __builtin_return_address(0));
 }
 
 EXPORTED void *TRITONSERVER_ServerModelConfig(void *server, const char *model, int64_t version,
@@ -68,5 +81,6 @@ EXPORTED void *TRITONSERVER_ServerModelConfig(void *server, const char *model, i
     if (refused(__builtin_return_address(0))) {
         return real_TRITONSERVER_ErrorNew(UNAVAILABLE, STOPPING);
     }
-    return real_TRITONSERVER_ServerModelConfig(server, model, version, form, message);
+    void *const error = real_TRITONSERVER_ServerModelConfig(server, model, version, form, message);
+    return explained(error, __builtin_return_address(0));
 }
