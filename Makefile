@@ -46,7 +46,7 @@ setup:
 	@$(BIN)/python $(PIP_INSTALL) -e ".[build,models,loadtest,cache,metrics,tracing,tune,plan,gateway,store,kubernetes,openai,examples,dev]"
 	@touch $@
 
-.venv-server/.ready: python_backends/requirements-base.txt python_backends/requirements.txt python_backends/requirements.lock $(shell find python_backends/native python_backends/site -name '*.py' -o -name '*.[ch]' -o -name '*.cpp' -o -name '*.pth')
+.venv-server/.ready: python_backends/requirements-base.txt python_backends/requirements.txt python_backends/requirements-common.lock python_backends/requirements.lock $(shell find python_backends/native python_backends/site -name '*.py' -o -name '*.[ch]' -o -name '*.cpp' -o -name '*.pth')
 	@$(PYTHON) python_backends/environment.py .venv-server
 	@touch $@
 

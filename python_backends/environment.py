@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from server_kinds import BASE, CPU, GPU, Kind
+from server_kinds import BASE, COMMON, CPU, GPU, Kind
 from server_python import InstallError, Interpreter, choose, why
 
 HERE = Path(__file__).resolve().parent
@@ -50,7 +50,7 @@ Say = Callable[[str], object]
 def fingerprint(kind: Kind = CPU) -> str:
     """Hash of everything that goes into an environment: its requirements and the native sources."""
     whole = hashlib.sha256(platform.machine().encode())
-    for file in (BASE, kind.requirements, kind.lock, *sorted((HERE / "native").rglob("*.[chp]*"))):
+    for file in (BASE, kind.requirements, COMMON, kind.lock, *sorted((HERE / "native").rglob("*.[chp]*"))):
         if "__pycache__" not in file.parts and file.is_file():
             whole.update(file.name.encode() + b"\0" + file.read_bytes())
     return whole.hexdigest()[:16]

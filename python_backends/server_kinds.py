@@ -10,6 +10,9 @@ HERE = Path(__file__).resolve().parent
 BASE = HERE / "requirements-base.txt"
 """Requirements of every kind of environment."""
 
+COMMON = HERE / "requirements-common.lock"
+"""The packages that all kinds have, to which their locks refer."""
+
 
 @dataclass(frozen=True)
 class Kind:
@@ -19,7 +22,7 @@ class Kind:
         gpu: its word in the marker; empty for CPUs.
         name: its name in messages.
         requirements: the versions that it allows.
-        lock: one version of each package, with the hashes of its files on PyPI; `make lock` writes it.
+        lock: one version of each package, with the hashes of its files on PyPI; `make lock` writes it and COMMON.
         torch: the same with PyTorch.
         size_gb: its size on the disk.
         download_gb: what is downloaded for it.

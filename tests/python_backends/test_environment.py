@@ -108,10 +108,18 @@ def test_another_file_than_pypis_is_refused(monkeypatch: pytest.MonkeyPatch, tmp
     assert "--no-hashes" in caught.value.todo
 
 
+def locked_text(kind: Any) -> str:
+    """A lock with the packages to which it refers."""
+    reference = "-r requirements-common.lock\n"
+    text = str(kind.lock.read_text())
+    assert reference in text
+    return text.replace(reference, script.COMMON.read_text())
+
+
 @pytest.mark.parametrize("kind", [script.CPU, script.GPU], ids=["cpu", "gpu"])
 def test_the_lock_fits_the_requirements(kind: Any) -> None:
     """One version of each package with hashes, for each Python and machine; `make lock` writes it again."""
-    text = kind.lock.read_text().replace("\\\n", " ")
+    text = locked_text(kind).replace("\\\n", " ")
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     assert all(re.search(r" --hash=sha256:[0-9a-f]{64}( |$)", line) for line in lines)
     locked = [Requirement(line.partition(" --hash")[0]) for line in lines]
@@ -287,7 +295,7 @@ def test_a_link_to_an_environment_stays(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 def test_the_environments_share_all_but_onnx_runtime() -> None:
     """ONNX Runtime comes for CPUs or for CUDA and never as both; other packages have the same versions in both."""
-    cpu, gpu = (dict(re.findall(r"(?m)^(\S+)==(\S+)", kind.lock.read_text())) for kind in (script.CPU, script.GPU))
+    cpu, gpu = (dict(re.findall(r"(?m)^(\S+)==(\S+)", locked_text(kind))) for kind in (script.CPU, script.GPU))
     assert set(cpu) - set(gpu) == {"onnxruntime"}
     assert {name for name in set(gpu) - set(cpu) if not name.startswith("nvidia-")} == {"onnxruntime-gpu"}
     assert {name: gpu[name] for name in cpu if name in gpu} == {name: cpu[name] for name in cpu if name in gpu}
