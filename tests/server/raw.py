@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -221,3 +221,18 @@ def executions(client: Client, model: str) -> int:
 def items(*values: bytes) -> np.ndarray:
     """A BYTES batch [n, 1]."""
     return np.array([[value] for value in values], dtype=object)
+
+
+def forget(unregister: Callable[[str], object], name: str) -> None:
+    """Let the server forget a shared region, which it holds a little longer than an answer is on its way."""
+
+    def is_forgotten() -> bool:
+        try:
+            unregister(name)
+        except InferenceServerException as error:
+            if "it is currently in use" not in str(error):
+                raise
+            return False
+        return True
+
+    eventually(is_forgotten, f"a region that no request uses: {name}")

@@ -36,7 +36,7 @@ from tests.server.cuda_models import (
     warm_up,
 )
 from tests.server.onnx_models import BATCH, MERGING
-from tests.server.raw import Client, ask, ask_together
+from tests.server.raw import Client, ask, ask_together, forget
 from tests.server.sanitizers import sanitizer_variables
 from tests.waiting import PATIENCE_S
 from tritonkit.serve.core.native_backends import why_not_on_gpu
@@ -164,7 +164,7 @@ def region(gpu: Gpu, content: np.ndarray) -> Iterator[np.memmap]:
     try:
         yield np.memmap(file, content.dtype, "r+", shape=content.shape)
     finally:
-        gpu.client.unregister_cuda_shared_memory("region")
+        forget(gpu.client.unregister_cuda_shared_memory, "region")
 
 
 def in_region(gpu: Gpu, model: str, count: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 import uuid
@@ -21,7 +20,7 @@ from tritonclient.utils import InferenceServerException
 
 from tests.server.onnx_models import BATCH, MERGING, identity, onnx_model, tensors, through
 from tests.server.openvino_models import PADS, network, parameters, picky, twice
-from tests.server.raw import Running, ask, ask_together, executions, start_triton
+from tests.server.raw import Running, ask, ask_together, executions, forget, start_triton
 from tests.server.sharing import SharedBackends
 from tests.waiting import PATIENCE_S, eventually
 
@@ -111,15 +110,7 @@ def region(client: Client) -> Iterator[SharedMemory]:
     memory = SharedMemory(name, create=True, size=64)
     client.register_system_shared_memory(name, f"/{name}", 64)
     yield memory
-
-    def is_unregistered() -> bool:
-        # Triton may still hold it for a moment after it has answered.
-        with contextlib.suppress(InferenceServerException):
-            client.unregister_system_shared_memory(name)
-            return True
-        return False
-
-    eventually(is_unregistered, "the region to be free")
+    forget(client.unregister_system_shared_memory, name)
     memory.close()
     memory.unlink()
 
