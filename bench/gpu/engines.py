@@ -22,7 +22,7 @@ from tritonkit.repository.optimize.runtimes import RUNTIMES
 from tritonkit.repository.optimize.timing import batch_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from bench.setting import Setting
     from tritonkit.repository.export.samples import Batch
@@ -147,7 +147,7 @@ def compare(
     ]
 
 
-def _facts(seconds: list[Mapping[str, float]], name: str, size: int) -> dict[str, Any]:
+def _facts(seconds: Sequence[Mapping[str, float]], name: str, size: int) -> dict[str, Any]:
     taken = statistics.median(times[name] for times in seconds)
     return {"ms": round(taken * 1000, 3), "items/s": round(size / taken)}
 

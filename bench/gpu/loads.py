@@ -41,6 +41,8 @@ _MOST_S = 30.0
 """A load takes a few seconds; one that hangs is given up after these."""
 _ITEMS = {"resnet50": 8, "encoder": 256, "mlp": 64}
 """Different requests in perf_analyzer's file; an image is 200 KB there."""
+_Figures = tuple[float, float, float, float]
+"""Answers in a second, then p50, p95 and p99 in ms."""
 _KEPT_CORES = 4
 """Cores that callers in Python leave to the server, where there are that many."""
 
@@ -107,14 +109,15 @@ class Loads:
         if way == "cuda" and not analyzes:
             raise ClientError("CUDA shared memory", found=f"perf_analyzer alone sends it; load: {self.generator}")
         with Client(self.address) as client, Utilization() as use:
-            before = client.model(model) and client.statistics(model)[0]
+            client.model(model)
+            before = client.statistics(model)[0]
             figures = (self._analyzed if analyzes else self._called)(model, way, callers, per_s)
             after = client.statistics(model)[0]
         runs = after.execution_count - before.execution_count
         batch = (after.inference_count - before.inference_count) / runs if runs else float("nan")
         return asdict(Load(model, way, callers, *figures, batch=batch, gpu=use.mean()))
 
-    def _analyzed(self, model: str, way: str, callers: int, per_s: float) -> tuple[float, ...]:
+    def _analyzed(self, model: str, way: str, callers: int, per_s: float) -> _Figures:
         """One run of perf_analyzer of three windows, which all count."""
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "data.json"
@@ -161,7 +164,7 @@ class Loads:
     def _processes(self) -> int:
         return max(1, min(12, (os.cpu_count() or 1) - _KEPT_CORES))
 
-    def _called(self, model: str, way: str, callers: int, per_s: float) -> tuple[float, ...]:
+    def _called(self, model: str, way: str, callers: int, per_s: float) -> _Figures:
         """Several processes of callers, each with its part."""
         count = min(self._processes, callers or self._processes)
         os.environ[KEY] = self.key
@@ -178,8 +181,8 @@ class Loads:
         taken = np.array([seconds for part in parts for seconds in part["seconds"]])
         if not taken.size:
             raise ClientError(f"callers of {model}", found="no answer came in the counted time")
-        points = (float(1000 * np.percentile(taken, point)) for point in (50, 95, 99))
-        return sum(part["per_s"] for part in parts), *points
+        p50, p95, p99 = (float(1000 * np.percentile(taken, point)) for point in (50, 95, 99))
+        return sum(part["per_s"] for part in parts), p50, p95, p99
 
 
 def reason(done: subprocess.CompletedProcess[str]) -> str:

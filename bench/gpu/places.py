@@ -88,7 +88,7 @@ class Place:
         own = {"TRITONKIT_SERVER_VENV": str(self.server), "PYTHONPATH": path}
         return own | (offline | {"UV_FIND_LINKS": str(self.wheels)} if self.wheels else {})
 
-    def run(self, limit: float, *words: str | Path, **variables: str) -> None:
+    def run(self, limit: float, *words: object, **variables: str) -> None:
         """Run a program of a step."""
         command([str(word) for word in words], limit, ROOT, {**self.variables, **variables})
 

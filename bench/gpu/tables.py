@@ -87,8 +87,8 @@ def _variants(rows: Sequence[Row]) -> str:
         return ""
     groups = _grouped(served, "model", "way", "callers")
     eager = groups.get((EAGER, "grpc", 1), [])
-    titles = ("ResNet-50", "by", "callers", "requests/s", "p50, p99 ms", "GPU")
-    titles += ("difference from FP32", "same class", "times eager")
+    first = ("ResNet-50", "by", "callers", "requests/s", "p50, p99 ms", "GPU")
+    titles = (*first, "difference from FP32", "same class", "times eager")
     lines = [_line(*titles), _line(*["---"] * len(titles))]
     for model, title in VARIANTS.items():
         close = _closeness(rows, model)

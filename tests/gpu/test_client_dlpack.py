@@ -65,7 +65,7 @@ def model(client: Client) -> Model:
 def taken(output: Any) -> Any:
     """The output as torch's tensor, in the same memory."""
     assert isinstance(output, DeviceArray)
-    tensor = torch.from_dlpack(output)
+    tensor = torch.utils.dlpack.from_dlpack(output)
     assert tensor.is_cuda
     assert tensor.data_ptr() == output.address
     return tensor

@@ -10,6 +10,7 @@ import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -60,7 +61,8 @@ def rows(model: str, count: int) -> list[Item]:
 
 def on_the_cpu(model: str, batch: Item, folder: Path) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
     """The answer of ONNX Runtime's CPU provider, in the server environment's Python."""
-    np.savez(folder / "in.npz", **batch)
+    arrays: dict[str, Any] = {**batch}
+    np.savez(folder / "in.npz", **arrays)
     file = next(REPOSITORY.glob(f"{model}/*/model.onnx"))
     python = SERVER / "bin" / "python"
     subprocess.run([python, "-c", ENGINE, file, folder / "in.npz", folder / "out.npy"], check=True)
@@ -68,7 +70,7 @@ def on_the_cpu(model: str, batch: Item, folder: Path) -> np.ndarray[tuple[int, .
     return answer
 
 
-def assert_close(answer: object, expected: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> None:
+def assert_close(answer: Any, expected: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> None:
     """The same within what half precision allows."""
     np.testing.assert_allclose(answer, expected, rtol=0, atol=CLOSE * float(np.abs(expected).max()))
 

@@ -23,7 +23,7 @@ TEXT = "name: net\nnetwork: {onnx: net.onnx}\nserving: {instance_group: [{kind: 
 def test_ways_of_serving_are_measured_on_both_devices(write_model: WriteModel, root: Path) -> None:
     """Each is served on its device with right answers, and has costs; the card has a name."""
     write_model(TEXT, net__onnx=onnx_file([helper.make_node("Relu", ["x"], ["y"])], ["batch", 4]))
-    array = np.float32([[-1, 0, 1, 2]])
+    array = np.array([[-1, 0, 1, 2]], np.float32)
     with prepared(TunePlan(root, "net", parse_slo(["p99=1s"]), target="gpu")) as ready:
         assert ready.gpus[0]
         for group, kind in ((ready.now.group, "KIND_GPU"), (InstanceGroup("onnx-fp32", 1, 1), "KIND_CPU")):
