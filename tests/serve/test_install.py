@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.server.raw import library_path
 from tritonkit.errors import ServerNotFound
 from tritonkit.serve import install, libpython
 from tritonkit.serve.install import VENV_VARIABLE, environment_at, find_server
@@ -114,6 +115,13 @@ def test_another_environments_packages_stay_out(tmp_path: Path, monkeypatch: pyt
     assert not {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"} & set(env)
     assert env["PATH"].startswith(f"{venv}/bin:")
     assert env["LD_LIBRARY_PATH"].endswith(f"{venv}/base/lib:/mine")
+
+
+def test_a_server_that_a_test_starts_itself_has_the_same_libraries(tmp_path: Path) -> None:
+    """The stub of Python 3.12 is linked to a library that may lie in no folder of the system."""
+    venv = write_venv(tmp_path / "venv", python="3.12", stub="3.12")
+    packages = venv / "lib" / "python3.12" / "site-packages"
+    assert library_path(packages) == f"{packages / 'nvidia_pytriton.libs'}:{venv / 'base' / 'lib'}"
 
 
 def test_libpython_of_the_interpreter_comes_first(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from tests.parts import SERVER
 from tests.ports import free_port
 from tests.server.sanitizers import hangs_in_exit_handlers, sanitizer_reports, sanitizer_variables
 from tests.waiting import PATIENCE_S, eventually
+from tritonkit.serve.install import environment_at
 
 SOURCES = PROJECT / "python_backends"
 Client = grpc.InferenceServerClient
@@ -88,8 +89,8 @@ def backend_folder(folder: Path, native: Path | None) -> Path:
 
 
 def library_path(packages: Path) -> str:
-    """LD_LIBRARY_PATH of a server: its own libraries, then what is set, such as the folder of a driver."""
-    return ":".join(filter(None, [str(packages / "nvidia_pytriton.libs"), os.environ.get("LD_LIBRARY_PATH", "")]))
+    """LD_LIBRARY_PATH of a server: its own libraries, its Python's, then what is set, such as a driver's folder."""
+    return environment_at(packages.parents[2]).environment()["LD_LIBRARY_PATH"]
 
 
 def engine_flags(packages: Path, onnxruntime: Path | None = None) -> list[str]:
