@@ -246,7 +246,7 @@ def _build_all(run: _Run, specs: Sequence[Spec], cores: int, made: _Made) -> Non
         try:
             if spec.name in run.refused:
                 raise run.refused[spec.name]
-            with of_model(spec.name):
+            with of_model(spec.name), spec.places_in_errors():
                 _build(run, spec, cores, made)
         except TritonkitError as error:
             made.fail(spec.name, error)
@@ -316,7 +316,8 @@ def _read_specs(root: Path, names: tuple[str, ...], target: Target, made: _Made)
     specs = []
     for spec in readable:
         try:
-            specs.append(for_target(spec, target))
+            with spec.places_in_errors():
+                specs.append(for_target(spec, target))
         except TritonkitError as error:
             made.fail(spec.name, error)
     return specs

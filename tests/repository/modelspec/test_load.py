@@ -105,6 +105,15 @@ def test_wrong_settings_of_a_target_are_located(write_model: WriteModel, own: st
     assert message in str(error)
 
 
+def test_a_file_that_only_a_target_names_is_missed_there(write_model: WriteModel) -> None:
+    """The error says in which section."""
+    warm = "{model_warmup: [{name: a, inputs: {x: {file: absent.bin, dtype: FP32, shape: [4]}}}]}"
+    spec = write_model(f"{TORCH}serving: {{targets: {{gpu: {warm}}}}}\n", network__py=CODE)
+    with pytest.raises(SpecError) as caught:
+        load(spec.folder, spec.folder.parents[1], "gpu")
+    assert caught.value.where.endswith("models/net/model.yaml serving.targets.gpu.model_warmup")
+
+
 def test_a_key_given_twice_is_refused(write_model: WriteModel) -> None:
     """YAML would silently keep the last one."""
     error = refused(write_model, TORCH + "description: a\ndescription: b\n")

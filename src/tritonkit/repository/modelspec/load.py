@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import importlib.util
-from collections.abc import Iterable
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tritonkit.errors import SpecError, UsageError
+from tritonkit.errors import SpecError, TritonkitError, UsageError
 from tritonkit.repository.modelspec.base import FileReference, PackageFile, Target
 from tritonkit.repository.modelspec.document import nearest, read_document
 from tritonkit.repository.modelspec.model import ModelFile, PipelineStep
@@ -45,6 +48,8 @@ class Spec:
     folder: Path
     model: ModelFile
     steps: tuple[ResolvedStep | None, ...] = ()
+    target_places: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """The places of settings that the target has of its own, by those that they replace."""
 
     @property
     def name(self) -> str:
@@ -60,6 +65,17 @@ class Spec:
     def network_name(self) -> str:
         """The Triton model that holds the network: `digits_network`, or `digits` without steps."""
         return f"{self.name}_network" if self.steps else self.name
+
+    @contextlib.contextmanager
+    def places_in_errors(self) -> Iterator[None]:
+        """Errors that name a setting of all targets name the target's own instead, if that one holds."""
+        try:
+            yield
+        except TritonkitError as error:
+            for setting, place in self.target_places.items():
+                if re.match(rf"{re.escape(f'{self.file} {setting}')}(?!\w)", error.where):
+                    error.where = error.where.replace(f" {setting}", f" {place}", 1)
+            raise
 
 
 def find_root(start: Path | None = None) -> Path:
@@ -108,10 +124,10 @@ def load_readable(
     failed: dict[str, SpecError] = {}
     for name, folder in folders.items():
         try:
-            model = _read(folder).on(target)
+            model = _read(folder)
             # The files of a model that is not built may be missing.
             if names or every or model.default:
-                specs.append(resolve(folder, model, root))
+                specs.append(resolve(folder, model, root, target))
         except SpecError as error:
             failed[name] = error
     return specs, failed
@@ -150,7 +166,7 @@ def _folders(root: Path) -> dict[str, Path]:
 
 def load(folder: Path, root: Path, target: Target = "cpu") -> Spec:
     """Read one model folder as it is built for a target; SpecError for anything in it that cannot be built."""
-    return resolve(folder, _read(folder).on(target), root)
+    return resolve(folder, _read(folder), root, target)
 
 
 def _read(folder: Path) -> ModelFile:
@@ -161,12 +177,15 @@ def _read(folder: Path) -> ModelFile:
     return model
 
 
-def resolve(folder: Path, model: ModelFile, root: Path) -> Spec:
-    """The `Spec` of a `model.yaml`, with its steps and files; SpecError if one of them does not exist."""
-    spec = Spec(folder, model)
-    _check_files(spec)
-    steps = tuple(None if part == "network" else _resolve_step(part, spec, root) for part in model.pipeline)
-    return Spec(folder, model, steps)
+def resolve(folder: Path, model: ModelFile, root: Path, target: Target = "cpu") -> Spec:
+    """The `Spec` of a `model.yaml` for a target, with its steps and files; SpecError if one does not exist."""
+    spec = Spec(folder, model.on(target), target_places=model.places_on(target))
+    with spec.places_in_errors():
+        _check_files(spec)
+        return replace(
+            spec,
+            steps=tuple(None if part == "network" else _resolve_step(part, spec, root) for part in spec.model.pipeline),
+        )
 
 
 def resolve_file(reference: FileReference, spec: Spec, field: str) -> Path:

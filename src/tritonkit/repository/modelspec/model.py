@@ -263,6 +263,15 @@ class ModelFile(Strict):
         pipeline = tuple(part if part == "network" else part.on(target) for part in self.pipeline)
         return self.model_copy(update={"serving": self.serving.on(target), "pipeline": pipeline})
 
+    def places_on(self, target: Target) -> dict[str, str]:
+        """The places of settings that a target has of its own: `serving.threads` -> `serving.targets.gpu.threads`."""
+        steps = {f"pipeline.{n}.serving": part.serving for n, part in enumerate(self.pipeline) if part != "network"}
+        return {
+            f"{section}.{name}": f"{section}.targets.{target}.{name}"
+            for section, serving in {"serving": self.serving, **steps}.items()
+            for name in serving.own(target).model_fields_set
+        }
+
     @property
     def hooks(self) -> dict[str, Hook]:
         """The functions of the folder that a build calls: field of `model.yaml` -> module:function."""

@@ -380,9 +380,13 @@ class Serving(TargetServing):
                 raise located(error, ("targets", target)) from None
         return self
 
+    def own(self, target: Target) -> TargetServing:
+        """The settings that hold on a target only."""
+        return self.targets.get(target, TargetServing())
+
     def on(self, target: Target) -> Serving:
         """The settings that hold on a target, without those of other targets."""
-        own = self.targets.get(target, TargetServing())
+        own = self.own(target)
         return Serving.model_validate({**_given(self), **_given(own), "targets": {}}) if self.targets else self
 
 

@@ -63,6 +63,11 @@ def plan_models(
         RenderError: Triton would refuse the model, or silently do something else.
         SpecError: a file does not exist.
     """
+    with spec.places_in_errors():
+        return _plan(spec, artifact, target, cores, verdicts)
+
+
+def _plan(spec: Spec, artifact: Artifact, target: Target, cores: int, verdicts: Verdicts) -> tuple[ModelPlan, ...]:
     if engine_of(artifact) and target == "cpu":
         raise RenderError(
             f"{spec.file} serving.variant",
