@@ -11,7 +11,8 @@ import pytest
 from tests.fakedriver import FakeDriver
 from tests.serve.test_gpus import ON_GPU, gpu_server, models_of
 from tritonkit.repository.publish.integrity import MANIFEST
-from tritonkit.serve.gpu_memory import SERVER_BYTES, STUB_BYTES, ModelMemory, needs_of
+from tritonkit.repository.render.gpu_memory import PYTORCH_BYTES, ModelMemory
+from tritonkit.serve.gpu_memory import SERVER_BYTES, needs_of
 from tritonkit.serve.gpus import OnGpus, doing_without
 from tritonkit.serve.install import ServerInstallation
 from tritonkit.serve.repository import ServedModel
@@ -52,7 +53,7 @@ def test_what_was_measured_on_a_cpu_is_an_estimate(tmp_path: Path) -> None:
     assert needs.likely - needs.certain == needs.runs
     (torch,) = published(tmp_path / "s", MIB, torch=ON_GPU.replace("onnxruntime", "pytorch"))
     needs = needs_of(torch, 3)
-    assert (needs.processes, needs.runs) == (3 * STUB_BYTES, 3 * 64 * MIB)
+    assert (needs.processes, needs.runs) == (3 * PYTORCH_BYTES, 3 * 64 * MIB)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tritonkit.repository.render.gpu_memory import ModelMemory, memory_of
 from tritonkit.serve.manifests import batch_bytes, network_bytes, warm_up_of
 from tritonkit.serve.shm import MIB
 
@@ -15,63 +16,26 @@ if TYPE_CHECKING:
     from tritonkit.serve.core.devices import Device
     from tritonkit.serve.repository import ServedModel
 
-__all__ = ["SERVER_BYTES", "STUB_BYTES", "DeviceMemory", "ModelMemory", "mib", "needs_of"]
+__all__ = ["SERVER_BYTES", "DeviceMemory", "mib", "needs_of"]
 
 SERVER_BYTES = 600 * MIB
 """Memory of a GPU that tritonserver takes before any model: 584 MiB on an H100 (2.51)."""
 
-STUB_BYTES = 620 * MIB
-"""Memory that a Python process with PyTorch takes before its network, on an H100."""
-
 _PYTORCH = "pytorch"
-
-
-@dataclass(frozen=True)
-class ModelMemory:
-    """Bytes that a model takes on one GPU.
-
-    Args:
-        weights: its files, once for each session of ONNX Runtime: each instance with CUDA graphs has one of its own,
-            and all others of a GPU share one. So `python_backends/native/backend/onnxruntime/sessions.cpp` does it.
-        tensors: inputs and outputs of the largest batch, which an instance with graphs holds from its start.
-        runs: the largest batch of each instance, by the memory that one item took on the CPU of the machine that
-            built it. A GPU computes by other kernels, with workspaces of their own, so this is an estimate.
-        processes: the processes of a model that PyTorch runs, by figures of an H100.
-    """
-
-    weights: int
-    tensors: int = 0
-    runs: int = 0
-    processes: int = 0
-
-    @property
-    def certain(self) -> int:
-        """Bytes without which it cannot be loaded."""
-        return self.weights + self.tensors
-
-    @property
-    def likely(self) -> int:
-        """Bytes that it takes by the estimate."""
-        return self.certain + self.runs + self.processes
-
-    def words(self, *, estimated: bool) -> str:
-        """The shares, in MiB."""
-        shares = {"weights": self.weights, "inputs and outputs of its graphs": self.tensors}
-        if estimated:
-            shares |= {"a largest batch, by the CPU's figures": self.runs, "processes": self.processes}
-        return ", ".join(f"{name} {mib(size)}" for name, size in shares.items() if size)
 
 
 def needs_of(model: ServedModel, instances: int) -> ModelMemory:
     """The needs of a model with a number of instances on a GPU, all its versions together."""
     versions = max(1, len(model.versions))
     runs = round(sum(warm_up_of(model, version)[0] for version in model.versions))
-    if model.backend == _PYTORCH:
-        processes = STUB_BYTES * instances * versions
-        return ModelMemory(instances * network_bytes(model), 0, instances * runs, processes)
-    graphs = model.config.optimization.cuda.graphs
-    tensors = instances * versions * batch_bytes(model) if graphs else 0
-    return ModelMemory((instances if graphs else 1) * network_bytes(model), tensors, instances * runs)
+    return memory_of(
+        instances,
+        network_bytes(model),
+        versions * batch_bytes(model),
+        runs,
+        graphs=model.config.optimization.cuda.graphs,
+        processes=versions if model.backend == _PYTORCH else 0,
+    )
 
 
 def mib(size: int) -> str:
@@ -118,7 +82,7 @@ class DeviceMemory:
     def shares(self, *, estimated: bool = False) -> str:
         """The share of the server and of each model."""
         models = (
-            f"{name} {mib(needs.likely if estimated else needs.certain)} ({needs.words(estimated=estimated)})"
+            f"{name} {mib(needs.likely if estimated else needs.certain)} ({needs.words(mib, estimated=estimated)})"
             for name, needs in self.needs.items()
         )
         return ", ".join((f"the server {mib(SERVER_BYTES)}", *models))

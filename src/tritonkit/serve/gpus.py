@@ -206,7 +206,7 @@ class _Machine:
                     f"model {model.name}",
                     found=memory.words(),
                     wanted=f"{mib(memory.certain + own.certain)} at least: {memory.shares()}, {model.name}"
-                    f" {mib(own.certain)} ({own.words(estimated=False)})",
+                    f" {mib(own.certain)} ({own.words(mib, estimated=False)})",
                     todo="end what holds the memory, serve fewer models (--model), build it with fewer instances or a"
                     " smaller max_batch_size, or name another GPU: CUDA_VISIBLE_DEVICES",
                 )

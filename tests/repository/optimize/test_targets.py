@@ -111,8 +111,8 @@ def test_a_network_that_this_machines_gpu_cannot_hold_is_refused(
         build()
     assert caught.value.exit_code == 3
     assert caught.value.where == f"{spec.file} serving"
-    assert "net takes 4.1 KiB of a GPU at least (weights for 2 instances 150 B, " in caught.value.found
-    assert "inputs and outputs of a largest batch for 2 instances 4.0 KiB)" in caught.value.found
+    assert "net takes 4.1 KiB of a GPU at least, for 2 instances (weights 150 B, " in caught.value.found
+    assert "inputs and outputs of its graphs 4.0 KiB)" in caught.value.found
     assert "NVIDIA H100 80GB HBM3, has 3.9 KiB" in caught.value.found
     assert "CUDA_VISIBLE_DEVICES= tritonkit build" in caught.value.todo
     plain = text.replace("64,", "64, optimization: {cuda: {graphs: false}},")

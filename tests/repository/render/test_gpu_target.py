@@ -91,6 +91,28 @@ def test_graphs_that_cannot_be_are_refused(
     assert error.value.todo
 
 
+def test_errors_name_the_settings_of_the_target_that_hold(tmp_path: Path) -> None:
+    """A setting for all targets keeps its place next to one that the target has of its own."""
+    sizes = {"optimization": {"cuda": {"graph_spec": [{"batch_size": 2}]}}}
+    with pytest.raises(RenderError) as error:
+        image({"max_batch_size": 4, "targets": {"gpu": sizes}}, tmp_path).plans()
+    assert error.value.where.endswith("models/net/model.yaml serving.targets.gpu.optimization.cuda.graph_spec")
+    with pytest.raises(RenderError) as error:
+        image({**sizes, "targets": {"gpu": {"max_batch_size": 4}}}, tmp_path).plans()
+    assert error.value.where.endswith("models/net/model.yaml serving.optimization.cuda.graph_spec")
+
+
+def test_errors_name_the_settings_of_a_steps_target(tmp_path: Path) -> None:
+    """The step's section has targets, too."""
+    step = {"step": "pick", "parameters": {"k": 2, "labels": "a.txt"}, "inputs": {"logits": "y"}}
+    own = {"targets": {"gpu": SEQUENCE}}
+    model = {"network": {"onnx": "model.onnx"}, "pipeline": ["network", {**step, "serving": own}]}
+    facts = {"signature": IMAGE, "network": "image", "target": "gpu", "files": {"a.txt": "a\nb\n"}}
+    with pytest.raises(RenderError) as error:
+        make_case("net", {**facts, "model": {"name": "net", **model}}, tmp_path).plans()
+    assert error.value.where.endswith("model.yaml pipeline.1.serving.targets.gpu.sequence_batching")
+
+
 def test_a_convolution_over_any_size_has_one_batch_size(tmp_path: Path) -> None:
     """Its plan lasts as long as the shape does; a note has the reason and another way."""
     plan = plan_of(image({"max_batch_size": 8}, tmp_path, signature=ANY_IMAGE))
@@ -205,13 +227,14 @@ def test_work_is_counted_only_where_a_network_may_be_tiny(tmp_path: Path) -> Non
 
 
 def test_memory_is_counted_from_weights_batch_and_sizes(tmp_path: Path) -> None:
-    """One item's memory on the CPU stands for the batch; instances count on each GPU."""
+    """One item's memory on the CPU stands for the batch; graphs of all sizes share the place of the largest."""
     case = image({"max_batch_size": 4}, tmp_path)
     started = replace(case.artifact, start=StartNeeds(1 << 20, 0.001))
     plan = plan_of(replace(case, artifact=started))
     (note,) = [note for note in plan.notes if "GPU memory" in note]
     assert (
-        "for 2 x (weights 39.5 KiB, a batch of 4, by one item on the CPU 4.0 MiB, inputs and outputs 4.0 MiB)" in note
+        "about 12.7 MiB on each GPU, for 2 instances (weights 79.1 KiB, inputs and outputs of its graphs 4.6 MiB, a"
+        " largest batch, by the CPU's figures 8.0 MiB)" in note
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tritonkit.repository.export.artifact import Artifact
 from tritonkit.repository.modelspec.serving import Instances, Optimization, Serving
-from tritonkit.repository.render.gpu_memory import check_limit, memory_note
+from tritonkit.repository.render.gpu_memory import GpuPlan, check_limit, memory_note
 from tritonkit.repository.render.gpu_network import GpuNetwork
 from tritonkit.repository.render.gpu_target import plan_filling
 from tritonkit.repository.render.resources import Host, plan_optimization
@@ -44,7 +44,7 @@ def plan_runs(
     notes = (
         filling.note,
         *_setting_notes(serving),
-        memory_note(network, artifact, groups, filling, max_batch_size),
+        memory_note(network, artifact, GpuPlan.of(groups, max_batch_size, optimization)),
         _quality_note(artifact),
     )
     sizes = tuple(max(1, size) for size in filling.sizes)
