@@ -126,11 +126,8 @@ def server_arguments(
         "model-repository": repository,
         "backend-directory": backends,
         "exit-timeout-secs": drain_s,
-        **_LOADING,
-        **GRPC_FLAGS,
-        **_optional_flags(caches, limits_rate, config),
-        **_pinned_flag(pinned_bytes),
     }
+    flags |= {**_LOADING, **GRPC_FLAGS, **_optional_flags(caches, limits_rate, config), **_pinned_flag(pinned_bytes)}
     return [
         str(binary),
         "--disable-auto-complete-config",
@@ -138,10 +135,14 @@ def server_arguments(
         *closed_flags(grpc_host, grpc_port, shared_memory=shared_memory),
         *(f"--{_CUDA_FLAG}={number}:{size}" for number, size in cuda_bytes.items()),
         *(f"--load-model={name}" for name in models),
-        # The settings of `python` apply to Python-based backends too (tried on 2.51).
-        f"--backend-config=python,shm-region-prefix-name={prefix}",
-        f"--backend-config=python,shm-default-byte-size={region_bytes}",
+        *_region_flags(prefix, region_bytes),
     ]
+
+
+def _region_flags(prefix: str, size: int) -> tuple[str, ...]:
+    """The stubs' regions. The settings of `python` apply to Python-based backends too (tried on 2.51)."""
+    settings = (f"shm-region-prefix-name={prefix}", f"shm-default-byte-size={size}")
+    return tuple(f"--backend-config=python,{setting}" for setting in settings)
 
 
 def _optional_flags(caches: Path | None, limits_rate: bool, config: str) -> dict[str, object]:
