@@ -19,12 +19,13 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from server_kinds import BASE, COMMON, CPU, GPU, Kind
-from server_python import InstallError, Interpreter, choose, why
+from server_packages import Say, create, install, last_line
+from server_python import InstallError, choose, why
 
 HERE = Path(__file__).resolve().parent
 SITE = HERE / "site"
@@ -39,12 +40,7 @@ MARKER = "tritonkit.json"
 _LIBRARIES = ("nvidia/*/lib/*.so*", "onnxruntime/capi/libonnxruntime_providers_*.so")
 """Libraries without which no GPU is used."""
 
-# pip and uv announce a download of a megabyte or more in this form.
-_LARGE = re.compile(r" *Downloading (?P<name>\w+(?:-[A-Za-z]\w*)*)[^ ]* \((?P<size>[\d.]+ ?Mi?B)\)")
-
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # fcntl.h, linux/fs.h
-
-Say = Callable[[str], object]
 
 
 def fingerprint(kind: Kind = CPU) -> str:
@@ -128,7 +124,7 @@ def make(
 def _add_torch(folder: Path, say: Say, kind: Kind) -> None:
     _hold_to_room(folder, kind.torch_room_gb)
     say(f"installing PyTorch: {kind.torch_download} to download ...")
-    _install(folder, kind.torch, say)
+    install(folder, kind.torch, say)
     if not _has_torch(folder, kind):  # pip keeps one that was there
         raise InstallError(
             "PyTorch is there, and has no CUDA", f"{folder}/bin/python -m pip uninstall torch, and install again"
@@ -150,12 +146,12 @@ def _make(folder: Path, say: Say, python: str, kind: Kind, requirements: Path, r
         say(_replacement(folder, kind))
     draft = _draft(folder)
     try:
-        tool = _create(draft, chosen, say)
+        tool = create(draft, chosen, say)
         say(
             f"installing Triton and its Python backends for {kind.name} with {tool}: {kind.download_gb:g} GB to"
             f" download, {kind.size_gb:g} GB on the disk ..."
         )
-        _install(draft, requirements, say)
+        install(draft, requirements, say)
         _compile(draft, lambda text: say(text.replace(str(draft), str(folder))))
         facts = {"made_from": fingerprint(kind), "python": chosen.version, **_facts_of_gpu(draft, kind)}
         (draft / MARKER).write_text(json.dumps(facts, indent=1) + "\n")
@@ -238,83 +234,6 @@ def place(folder: Path) -> None:
             draft.replace(packages / file.name)
 
 
-def _create(folder: Path, chosen: Interpreter, say: Say) -> str:
-    """An empty environment with pip, and the command that will fill it."""
-    uv = shutil.which("uv")
-    if uv is not None:
-        command = [uv, "venv", "--quiet", "--seed", "--python", chosen.path, str(folder)]
-        if subprocess.run(command, capture_output=True, check=False).returncode == 0:
-            return "uv"
-        say("uv cannot make the environment; using pip")
-        shutil.rmtree(folder, ignore_errors=True)
-    ran = subprocess.run([chosen.path, "-m", "venv", str(folder)], capture_output=True, text=True, check=False)
-    if ran.returncode != 0:
-        raise InstallError(_last_line(ran.stdout + ran.stderr), "use another Python with --python")
-    return "pip"
-
-
-def _install(folder: Path, requirements: Path, say: Say) -> None:
-    """Install with uv if it exists, and otherwise or after a failure with pip; from wheels only."""
-    python = str(folder / "bin" / "python")
-    words = ["--only-binary", ":all:", "-r", str(requirements)]
-    words += ["--require-hashes"] if requirements.suffix == ".lock" else []
-    pip = [python, "-m", "pip", "install", "--disable-pip-version-check", "--no-input", *words, "--progress-bar", "off"]
-    uv = shutil.which("uv")
-    if uv is not None:
-        code, text = _run([uv, "pip", "install", "--python", python, "--no-progress", *words], say)
-        if code == 0:
-            return
-        say(f"uv cannot install them; trying pip: {_last_line(text)}")
-    code, text = _run(pip, say)
-    if code != 0:
-        raise _not_installed(requirements, text)
-
-
-def _not_installed(requirements: Path, text: str) -> InstallError:
-    """The error of an installation, which distinguishes an index with other files than PyPI's from an unreachable
-    one."""
-    if os.strerror(errno.ENOSPC) in text:
-        return InstallError(
-            f"{requirements.name} cannot be installed: the disk is full",
-            "free disk space, also where pip unpacks its downloads (TMPDIR), and try again",
-        )
-    other = re.search(r"(?m)^ *(?P<name>[\w.-]+==\S+) .*:\n *Expected sha256", text)
-    if other is not None:
-        return InstallError(
-            f"the package index has another file of {other['name']} than {requirements.name} names: its hash differs",
-            "use PyPI or a mirror of it (PIP_INDEX_URL), or --no-hashes if the index has its own builds",
-        )
-    return InstallError(
-        f"{requirements.name} cannot be installed: {_last_line(text)}",
-        "let pip reach a package index (PIP_INDEX_URL), and try again",
-    )
-
-
-def _run(command: Sequence[str], say: Say) -> tuple[int, str]:
-    """Exit code and output; downloads are reported."""
-    lines = []
-    with subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, "VIRTUAL_ENV": "", "PYTHONPATH": ""},
-    ) as process:
-        assert process.stdout is not None  # noqa: S101 - requested above
-        for line in process.stdout:
-            lines.append(line.strip())
-            large = _LARGE.match(line)
-            if large:
-                say(f"  {large['name']} {large['size']}")
-    return process.returncode, "\n".join(lines[-40:])
-
-
-def _last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    errors = [line for line in lines if line.lower().startswith(("error", "×"))]
-    return (errors or lines or ["no output"])[-1][:300]
-
-
 def _is_compiled(folder: Path) -> bool:
     """Make the libraries that can be made; without shipped ones and a C++ compiler, Python stand-ins serve."""
     shipped = HERE / "native" / "prebuilt" / platform.machine()
@@ -350,7 +269,7 @@ def _build(folder: Path, *words: str) -> str:
         text=True,
         check=False,
     )
-    return _last_line(ran.stderr) if ran.returncode else ""
+    return last_line(ran.stderr) if ran.returncode else ""
 
 
 def _has_torch(folder: Path, kind: Kind) -> bool:

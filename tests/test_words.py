@@ -27,6 +27,7 @@ PLAIN = [
     "python_backends/backends",
     "python_backends/environment.py",
     "python_backends/server_kinds.py",
+    "python_backends/server_packages.py",
     "python_backends/server_python.py",
     "python_backends/site",
     "python_backends/steps",

@@ -23,7 +23,8 @@ from tritonkit.resources import shipped_modules
 from tritonkit.serve.managed import environment_script, run_from_sources
 
 script: Any = environment_script()
-VERSIONS = shipped_modules(["python_backends"], "server_python")[0].VERSIONS
+server_packages, server_python = shipped_modules(["python_backends"], "server_packages", "server_python")
+VERSIONS = server_python.VERSIONS
 BASE = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
 FITS = sys.version_info[:2] in VERSIONS
 
@@ -75,7 +76,7 @@ def test_another_python_on_the_path_is_taken(monkeypatch: pytest.MonkeyPatch, tm
     name = "python{}.{}".format(*sys.version_info[:2])
     (tmp_path / "bin" / name).symlink_to(BASE)
     assert script.choose().version == "{}.{}.{}".format(*sys.version_info[:3])
-    assert "numpy has wheels for" in script.why(script.Interpreter("python3", "3.9.1", True))
+    assert "numpy has wheels for" in server_python.why(server_python.Interpreter("python3", "3.9.1", True))
 
 
 @fits
@@ -103,8 +104,8 @@ def test_another_file_than_pypis_is_refused(monkeypatch: pytest.MonkeyPatch, tmp
     lock = tmp_path / "requirements.lock"
     lock.write_text(f"other==1.0 --hash=sha256:{'0' * 64}\n")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
-    with pytest.raises(script.InstallError, match=r"another file of other==1\.0") as caught:
-        script._install(Path(sys.prefix), lock, lambda text: None)
+    with pytest.raises(server_packages.InstallError, match=r"another file of other==1\.0") as caught:
+        server_packages.install(Path(sys.prefix), lock, lambda text: None)
     assert "--no-hashes" in caught.value.todo
 
 
@@ -235,7 +236,7 @@ def test_a_pytorch_without_cuda_is_none_for_a_gpu(cuda: str, for_gpu: bool, tmp_
 
 def test_a_pytorch_that_stays_without_cuda_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The message has the command that removes it."""
-    monkeypatch.setattr(script, "_install", lambda *words: None)
+    monkeypatch.setattr(script, "install", lambda *words: None)
     monkeypatch.setattr(script, "GPU", replace(script.GPU, torch_room_gb=0))
     with pytest.raises(script.InstallError, match="PyTorch is there, and has no CUDA") as caught:
         script._add_torch(tmp_path, print, script.GPU)
@@ -271,7 +272,7 @@ def test_what_an_interrupted_installation_left_is_removed_first(
 def test_a_disk_that_fills_up_is_not_taken_for_an_index_out_of_reach() -> None:
     """The advice is about room, where pip has none left while it unpacks."""
     text = "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device"
-    error = script._not_installed(script.GPU.lock, text)
+    error = server_packages._not_installed(script.GPU.lock, text)
     assert str(error) == "requirements-gpu.lock cannot be installed: the disk is full"
     assert "PIP_INDEX_URL" not in error.todo
 
