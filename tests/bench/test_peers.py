@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import sys
@@ -26,6 +25,7 @@ from bench.peers.repository import written_lines
 from bench.peers.results import SHARED, Cells, ratios, summary
 from bench.report import Report, write_json
 from tests.conftest import PROJECT
+from tests.tools.loading import load_tool
 from tritonkit.errors import ClientError, ServerNotFound, ServerStartError
 
 CORES = sorted(os.sched_getaffinity(0))
@@ -384,10 +384,5 @@ def test_a_table_of_ratios_says_what_was_kept() -> None:
 
 def test_the_pages_have_the_tables_of_the_results() -> None:
     """README.md and docs/benchmarks.md are what `python tools/benchmarks_page.py` would write."""
-    spec = importlib.util.spec_from_file_location("benchmarks_page", PROJECT / "tools" / "benchmarks_page.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    for page, text in module.texts().items():
+    for page, text in load_tool("benchmarks_page").texts().items():
         assert page.read_text() == text, f"{page.name}: run python tools/benchmarks_page.py"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import PROJECT
+from tests.tools.loading import load_tool
 
 FLAW = {"id": "PYSEC-1", "aliases": ["CVE-1"], "fix_versions": ["3.0"]}
 
@@ -18,12 +17,7 @@ FLAW = {"id": "PYSEC-1", "aliases": ["CVE-1"], "fix_versions": ["3.0"]}
 @pytest.fixture
 def audit() -> Any:
     """The tool, which is no package."""
-    spec = importlib.util.spec_from_file_location("audit_tool", PROJECT / "tools" / "audit.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_tool("audit")
 
 
 @pytest.fixture

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.conftest import PROJECT
+from tests.tools.loading import load_tool
 from tritonkit.operate.deploy import read_facts, read_values
 
 
 @pytest.fixture
 def tool() -> Any:
     """The tool, which belongs to no package."""
-    spec = importlib.util.spec_from_file_location("check_tool", PROJECT / "tools" / "check.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_tool("check")
 
 
 CONFIG = """backend: "python"

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.conftest import PROJECT
+from tests.tools.loading import load_tool
 
 
 @pytest.fixture
 def tool() -> Any:
     """The tool, which is no package."""
-    path = PROJECT / "tools" / "clean_machine.py"
-    spec = importlib.util.spec_from_file_location("clean_machine_tool", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_tool("clean_machine")
 
 
 def test_the_packages_are_those_that_readme_names(tool: Any) -> None:

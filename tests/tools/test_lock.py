@@ -2,21 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
-from types import ModuleType
 
-from tests.conftest import PROJECT
-
-
-def load_tool() -> ModuleType:
-    """tools/lock.py, imported by its path."""
-    spec = importlib.util.spec_from_file_location("lock_tool", PROJECT / "tools" / "lock.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+from tests.tools.loading import load_tool
 
 
 def package(name: str) -> str:
@@ -28,7 +16,7 @@ def test_packages_of_both_environments_are_locked_once(tmp_path: Path) -> None:
     """Packages that differ stay in each lock, which refers to the common one."""
     (tmp_path / "requirements.lock").write_text(f"# made\n{package('both')}{package('cpu')}")
     (tmp_path / "requirements-gpu.lock").write_text(f"# made\n{package('both')}{package('gpu')}")
-    tool = load_tool()
+    tool = load_tool("lock")
     tool.share(tmp_path)
     texts = {file.name: file.read_text().removeprefix(tool.HEADER) for file in tmp_path.iterdir()}
     assert texts == {
