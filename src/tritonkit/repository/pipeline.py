@@ -225,8 +225,8 @@ def build_repository(
     """
     # Resolved now: a model's Python may change the working folder.
     out = (out or default_out(root, target)).resolve()
-    run = _Run(root, target, progress or Progress(), prover, out, tuple(variants), force, dry_run, refused, gpu)
-    run = replace(run, container=container, card=card)
+    shown, forms = progress or Progress(), tuple(variants)
+    run = _Run(root, target, shown, prover, out, forms, force, dry_run, refused, gpu, container, card)
     made = _Made(keep_going)
     specs = _read_specs(root, tuple(names), target, made)
     with contextlib.nullcontext() if dry_run else _build_lock(root, run.progress):

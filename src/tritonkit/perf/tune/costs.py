@@ -91,18 +91,13 @@ def measure_costs(
     levels = []
     for level in under_way:
         in_flight = max(1, level * instances // servers)
-        count = int(_LEVEL_S * instances / mean_s)
-        count = min(max(count, _REPEATS * in_flight * servers), _MOST)
+        count = min(max(int(_LEVEL_S * instances / mean_s), _REPEATS * in_flight * servers), _MOST)
         levels.append(_load(generator, network, np.full(count, kinds[middle]), in_flight))
     fixed_s, item_s = fit(
         [level.batch for level in levels], [instances * level.batch / level.per_s for level in levels]
     )
-    contention = 1.0
-    if instances > 1:
-        # The duration of the same run alone, by Triton's counters; the rest is the cost of its neighbors.
-        one_s = alone.run_s * medians[middle] / medians.mean()
-        contention = float(np.clip((fixed_s + item_s) / max(one_s, 1e-9), 1.0, 2.0 * instances))
-        fixed_s, item_s = fixed_s / contention, item_s / contention
+    contention = _contention(fixed_s + item_s, alone.run_s * medians[middle] / medians.mean(), instances)
+    fixed_s, item_s = fixed_s / contention, item_s / contention
     around_s = max(0.0, float(medians[middle]) - fixed_s - item_s)
     alike = _alike(times)
     return Costs(
@@ -115,6 +110,13 @@ def measure_costs(
         contention=contention,
         most_per_s=_MORE * max(level.per_s for level in levels),
     )
+
+
+def _contention(together_s: float, alone_s: float, instances: int) -> float:
+    """The factor by which a run takes longer with its neighbors than alone, both by Triton's counters."""
+    if instances == 1:
+        return 1.0
+    return float(np.clip(together_s / max(alone_s, 1e-9), 1.0, 2.0 * instances))
 
 
 def saturated_per_s(generator: Generator, network: str, instances: int, seconds: float, seed: int = 0) -> float:

@@ -98,14 +98,7 @@ def command(
 
     folder = project_folder(root)
     watched.limit(seconds("--step-timeout", options.step_timeout, least=1))
-    if options.check and (options.dry_run or options.force or options.variants):
-        raise UsageError("--check", found="--dry-run, --force or --variants too", wanted="--check alone")
-    if options.in_container and options.target is not TargetChoice.nvidia:
-        raise UsageError(
-            "--in-container",
-            found=f"--target {options.target.value}",
-            wanted="--target nvidia: only NVIDIA's image serves TensorRT plans",
-        )
+    _require_consistent(options)
     chosen = tuple(filter(None, (name.strip() for name in options.variants.split(","))))
     if options.check:
         _check(folder, names or (), options, as_json)
@@ -134,6 +127,18 @@ def command(
     if as_json or repository.results:
         _print_built(repository, options.dry_run, as_json)
     _raise_failed(repository)
+
+
+def _require_consistent(options: BuildOptions) -> None:
+    """UsageError for options that contradict each other."""
+    if options.check and (options.dry_run or options.force or options.variants):
+        raise UsageError("--check", found="--dry-run, --force or --variants too", wanted="--check alone")
+    if options.in_container and options.target is not TargetChoice.nvidia:
+        raise UsageError(
+            "--in-container",
+            found=f"--target {options.target.value}",
+            wanted="--target nvidia: only NVIDIA's image serves TensorRT plans",
+        )
 
 
 def _check(folder: Path, names: Sequence[str], options: BuildOptions, as_json: bool) -> None:
