@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 
 from tests.parts import PROJECT, program
 
-__all__ = ["FakeDriver", "write_cuda_packages", "write_driver", "write_tensorrt"]
+__all__ = ["FakeDriver", "WriteDriver", "WriteTensorRT", "write_cuda_packages"]
 
 SOURCE = PROJECT / "tests" / "native" / "fake_driver" / "driver.c"
 COMPILERS = ("cc", "gcc", "clang")
@@ -48,29 +49,54 @@ def write_cuda_packages(packages: Path, driver: FakeDriver) -> None:
         shutil.copyfile(driver.library, packages / name)
 
 
-def write_tensorrt(folder: Path, number: int, more: str = "") -> None:
-    """Compile a libnvinfer that says this version, such as 100500 for 10.5.0, with more C."""
-    source = folder / "nvinfer.c"
-    source.write_text(f"#include <unistd.h>\n{more}\nint getInferLibVersion(void) {{ return {number}; }}\n")
-    _compile(folder / "libnvinfer.so.10", source)
+Compile = Callable[..., None]
+"""Compiles a library from C: its path, the source, then flags."""
+WriteTensorRT = Callable[..., None]
+"""Compiles a libnvinfer into a folder that says a version, such as 100500 for 10.5.0, with more C."""
+WriteDriver = Callable[..., FakeDriver]
+"""Compiles the driver into a folder, with flags for its functions."""
 
 
-def write_driver(folder: Path, *flags: str) -> FakeDriver:
-    """Compile the driver, with these flags for its functions."""
-    library = folder / "libdriver.so"
-    _compile(library, SOURCE, "-Wl,-soname,libcudart.so.13", *flags)
-    for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
-        (folder / "lib").mkdir(exist_ok=True)
-        shutil.copyfile(library, folder / "lib" / name)
-    return FakeDriver(library, folder / "lib")
-
-
-def _compile(library: Path, source: Path, *flags: str) -> None:
+# What needs the compiler is a fixture, so that `tests/parts.py` knows each test that needs it.
+@pytest.fixture(scope="session")
+def compile_c() -> Compile:
+    """The C compiler of this machine."""
     compiler = next(path for path in map(program, COMPILERS) if path)
-    subprocess.run([compiler, *FLAGS, *flags, "-o", str(library), str(source)], check=True)
+
+    def write(library: Path, source: Path, *flags: str) -> None:
+        subprocess.run([compiler, *FLAGS, *flags, "-o", str(library), str(source)], check=True)
+
+    return write
 
 
 @pytest.fixture(scope="session")
-def fake_driver(tmp_path_factory: pytest.TempPathFactory) -> FakeDriver:
+def write_tensorrt(compile_c: Compile) -> WriteTensorRT:
+    """TensorRT's library that says its version, which is all that it has."""
+
+    def write(folder: Path, number: int, more: str = "") -> None:
+        source = folder / "nvinfer.c"
+        source.write_text(f"#include <unistd.h>\n{more}\nint getInferLibVersion(void) {{ return {number}; }}\n")
+        compile_c(folder / "libnvinfer.so.10", source)
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def write_driver(compile_c: Compile) -> WriteDriver:
+    """A driver with functions of its own."""
+
+    def write(folder: Path, *flags: str) -> FakeDriver:
+        library = folder / "libdriver.so"
+        compile_c(library, SOURCE, "-Wl,-soname,libcudart.so.13", *flags)
+        for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
+            (folder / "lib").mkdir(exist_ok=True)
+            shutil.copyfile(library, folder / "lib" / name)
+        return FakeDriver(library, folder / "lib")
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def fake_driver(write_driver: WriteDriver, tmp_path_factory: pytest.TempPathFactory) -> FakeDriver:
     """The driver, compiled once."""
     return write_driver(tmp_path_factory.mktemp("fake_driver"))

@@ -139,7 +139,7 @@ PARTS = {
         "C compiler",
         lambda: any(map(program, ("cc", "gcc", "clang"))),
         "apt-get install gcc",
-        fixtures=("compiled_fake_cuda", "fake_driver"),
+        fixtures=("compile_c", "compiled_fake_cuda"),
     ),
     "cluster": Part(
         "Kubernetes cluster",

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.docker.conftest import address_of, docker, health, run, serving
-from tests.fakedriver import write_tensorrt
+from tests.fakedriver import WriteTensorRT
 from tests.server.models import VECTOR, ModelText, write_repository
 from tests.server.openai_models import PARROT
 from tests.waiting import PATIENCE_S, eventually
@@ -115,7 +115,7 @@ def test_a_dead_stub_ends_the_streams_of_its_model(server_image: None, tmp_path:
 
 
 @pytest.fixture
-def tensorrt(tmp_path: Path) -> list[str]:
+def tensorrt(write_tensorrt: WriteTensorRT, tmp_path: Path) -> list[str]:
     """Options of `docker run` by which a container has a TensorRT 10.5.0; its version is all that it has."""
     folder = tmp_path / "tensorrt"
     folder.mkdir()
@@ -132,7 +132,6 @@ def write_plans(folder: Path, **models: ModelText) -> Path:
     return folder
 
 
-@pytest.mark.needs("cc")
 def test_a_plan_for_another_tensorrt_is_left_out(server_image: str, tensorrt: list[str], tmp_path: Path) -> None:
     """The models that need it go, too, also one that is loaded late; the container is ready with the others."""
     early = ModelText(f'platform: "ensemble"\n{VECTOR}{ENSEMBLE_OF_PLAN}')
@@ -147,7 +146,6 @@ def test_a_plan_for_another_tensorrt_is_left_out(server_image: str, tensorrt: li
             assert client.model("good").predict(x=[[0, 1, 2, 3]])["y"].tolist() == [[0, 1, 2, 3]]
 
 
-@pytest.mark.needs("cc")
 def test_nothing_but_plans_for_another_tensorrt_is_refused(
     server_image: str, tensorrt: list[str], tmp_path: Path
 ) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakedriver import FakeDriver, write_cuda_packages, write_driver
+from tests.fakedriver import FakeDriver, WriteDriver, write_cuda_packages
 from tests.waiting import eventually
 from tritonkit.serve.core import devices
 from tritonkit.serve.core.cuda import cuda_libraries, why_no_provider
@@ -52,8 +52,9 @@ def test_an_old_driver_says_what_it_runs(fake_driver: FakeDriver, monkeypatch: p
     assert find_driver().too_old == "the driver 570.86.10 runs CUDA 12.8 at most"
 
 
-@pytest.mark.needs("cc")
-def test_a_driver_that_lacks_newer_functions_is_too_old(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_driver_that_lacks_newer_functions_is_too_old(
+    write_driver: WriteDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Its GPU and version are known without the functions of drivers 470 and 510, and no process is named."""
     functions = {"cuDeviceGetUuid_v2": "cuDeviceGetUuid", "nvmlDeviceGetComputeRunningProcesses_v3": "unknown"}
     driver = write_driver(tmp_path, *(f"-D{new}={old}" for new, old in functions.items()))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakedriver import FakeDriver, write_tensorrt
+from tests.fakedriver import FakeDriver, WriteTensorRT
 from tests.parts import PROJECT
 from tests.server.models import ModelText, write_repository
 from tests.waiting import eventually
@@ -78,9 +78,8 @@ def test_what_a_plan_is_for_is_read_from_its_record(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(find_library("nvinfer") is not None, reason="this machine has TensorRT")
 @pytest.mark.parametrize(("number", "version"), [(100500, "10.5.0"), (101303, "10.13.3"), (8601, "8.6.1")])
-@pytest.mark.needs("cc")
 def test_the_library_says_its_version(
-    number: int, version: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    number: int, version: str, write_tensorrt: WriteTensorRT, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A stand-in gives the numbers of NVIDIA's releases; without a library there is no version."""
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
@@ -89,8 +88,9 @@ def test_the_library_says_its_version(
     assert find_tensorrt() == version
 
 
-@pytest.mark.needs("cc")
-def test_a_library_that_hangs_is_left_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_library_that_hangs_is_left_alone(
+    write_tensorrt: WriteTensorRT, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """CUDA's driver may hang in the kernel, which then ends no process: nothing waits for that."""
     processes: list[subprocess.Popen[str]] = []
     write_tensorrt(tmp_path, 100500, "__attribute__((constructor)) static void hang(void) { for (;;) pause(); }")
@@ -121,7 +121,7 @@ def selected(folder: Path, version: str) -> Selection:
 
 
 def test_serve_does_without_a_plan_for_another_version(
-    fake_driver: FakeDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    fake_driver: FakeDriver, write_tensorrt: WriteTensorRT, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The message says both versions and the command; the ensemble of it goes, too, and the others are served."""
     fake_driver.answer(monkeypatch)
@@ -173,7 +173,13 @@ def test_the_image_compares_with_the_gpus_of_the_model(lines: Lines, tmp_path: P
 
 @pytest.mark.parametrize(("older", "newer", "served"), [("10.3.0", "10.5.0", True), ("10.5.0", "10.3.0", False)])
 def test_the_image_compares_the_newest_version(
-    lines: Lines, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, older: str, newer: str, served: bool
+    lines: Lines,
+    write_tensorrt: WriteTensorRT,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    older: str,
+    newer: str,
+    served: bool,
 ) -> None:
     """Version 10 is newer than 9, though not by its letters."""
     write_tensorrt(tmp_path, 100500)
@@ -186,7 +192,11 @@ def test_the_image_compares_the_newest_version(
 
 
 def test_the_image_does_without_it_too(
-    lines: Lines, fake_driver: FakeDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    lines: Lines,
+    fake_driver: FakeDriver,
+    write_tensorrt: WriteTensorRT,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     """In the image the same module decides; a repository without plans needs no driver."""
     fake_driver.answer(monkeypatch)
