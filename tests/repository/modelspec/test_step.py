@@ -24,10 +24,16 @@ parameters:
   kind: {{type: str, default: FP32, choices: [FP32, UINT8], help: "Dtype"}}
   name: {{type: str, default: FP32, help: "Any text"}}
   maybe: {{type: int, help: "Not always there"}}
+  more: {{type: bool, default: false, help: "Give z, too"}}
+  order: {{type: str, default: first, choices: [first, last], help: "Place of the channels"}}
 inputs:
   x: {{dtype: FP32, shape: [1]}}
+  pair: {{when: {{more: true}}, dtype: FP32, shape: [1], optional: true}}
 outputs:
   y: {{dtype: {dtype}, shape: [{size}]}}
+  z:
+  - {{when: {{more: true, order: first}}, dtype: INT32, shape: [3, -1]}}
+  - {{when: {{{when}, more: true}}, dtype: INT32, shape: [-1, 3]}}
 """
 
 
@@ -39,11 +45,11 @@ def resolved(write_model: WriteModel, parameters: str = "{}", step: str = "decod
     return resolved_step
 
 
-def own_step(folder: Path, dtype: str = "$kind", size: str = "$size") -> None:
+def own_step(folder: Path, dtype: str = "$kind", size: str = "$size", when: str = "order: last") -> None:
     """Write a step `mine` into the model's folder."""
     place = folder / "models" / "net" / "steps" / "mine"
     place.mkdir(parents=True)
-    (place / "step.yaml").write_text(STEP.format(dtype=dtype, size=size))
+    (place / "step.yaml").write_text(STEP.format(dtype=dtype, size=size, when=when))
 
 
 @pytest.mark.parametrize(
@@ -79,6 +85,38 @@ def test_a_step_of_ones_own_may_depend_on_its_parameters(write_model: WriteModel
 
 
 @pytest.mark.parametrize(
+    ("parameters", "shape"),
+    [("{}", None), ("{order: last}", None), ("{more: true}", (3, -1)), ("{more: true, order: last}", (-1, 3))],
+)
+def test_a_step_has_the_tensors_of_its_parameters(
+    write_model: WriteModel, root: Path, parameters: str, shape: tuple[int, int] | None
+) -> None:
+    """Without the value that `when` names there is no such tensor; the first form that fits counts."""
+    own_step(root)
+    step = resolved(write_model, parameters, "mine")
+    assert step.outputs.get("z") == (("INT32", shape) if shape else None)
+    assert (set(step.inputs), step.optional) == (({"x", "pair"}, {"pair"}) if shape else ({"x"}, set()))
+
+
+@pytest.mark.parametrize(
+    ("side", "name", "wanted"),
+    [
+        ("inputs", "pair", "more: true"),
+        ("outputs", "z", "more: true and order: first or order: last and more: true"),
+    ],
+)
+def test_a_tensor_that_the_parameters_leave_out_is_named(
+    write_model: WriteModel, root: Path, side: str, name: str, wanted: str
+) -> None:
+    """A pipeline that joins it is told which parameters give it."""
+    own_step(root)
+    text = MODEL.replace("{{step: {step}", f"{{{{step: {{step}}, {side}: {{{{{name}: other}}}}")
+    with pytest.raises(SpecError) as caught:
+        write_model(text.format(step="mine", parameters="{}"), model__onnx=b"")
+    assert (caught.value.wanted, caught.value.where.endswith("pipeline.mine.parameters")) == (wanted, True)
+
+
+@pytest.mark.parametrize(
     ("tensor", "message"),
     [
         ({"dtype": "$missing"}, "y has the dtype $missing"),
@@ -87,6 +125,10 @@ def test_a_step_of_ones_own_may_depend_on_its_parameters(write_model: WriteModel
         ({"size": "$missing"}, "y has the size $missing"),
         ({"size": "$kind"}, "y has the size $kind"),
         ({"size": "$maybe"}, "wanted: an int parameter"),
+        ({"when": "missing: 3"}, "z has when missing: 3"),
+        ({"when": "size: 3"}, "z has when size: 3"),
+        ({"when": "order: middle"}, "one with choices and one of them"),
+        ({"when": "order: true"}, "z has when order: true"),
     ],
 )
 def test_a_contract_that_names_no_fitting_parameter_is_refused(
@@ -105,7 +147,7 @@ def test_every_shipped_contract_is_read() -> None:
     from tritonkit.repository.modelspec import StepContract
     from tritonkit.repository.modelspec.document import read_document
 
-    contracts = sorted((PROJECT / "python_backends" / "steps").glob("*/step.yaml"))
-    assert len(contracts) == 4
-    for file in contracts:
-        assert read_document(file, StepContract).outputs
+    adapters = list((PROJECT / "python_backends" / "steps").glob("*/model.py"))
+    assert len(adapters) >= 4
+    for adapter in adapters:
+        assert read_document(adapter.with_name("step.yaml"), StepContract).outputs

@@ -15,7 +15,7 @@ from tritonkit.errors import SpecError, TritonkitError, UsageError
 from tritonkit.repository.modelspec.base import FileReference, PackageFile, Target
 from tritonkit.repository.modelspec.document import nearest, read_document
 from tritonkit.repository.modelspec.model import ModelFile, PipelineStep
-from tritonkit.repository.modelspec.step import ResolvedStep, StepContract, StepParameter, to_text
+from tritonkit.repository.modelspec.step import ResolvedStep, StepContract, StepParameter, StepTensor, to_text
 from tritonkit.resources import STEPS, shipped
 
 __all__ = [
@@ -287,21 +287,40 @@ def _resolve_step(part: PipelineStep, spec: Spec, root: Path) -> ResolvedStep:
     folder = folders[part.step]
     contract = read_document(folder / "step.yaml", StepContract)
     values, files = _parameters(part, contract, spec, where)
-    for given, allowed, side in ((part.inputs, contract.inputs, "input"), (part.outputs, contract.outputs, "output")):
-        for name in given:
-            if name not in allowed:
-                raise SpecError(
-                    where, found=f"step {part.step} has no {side} {name!r}", wanted=nearest(name, list(allowed))
-                )
+    inputs, outputs = (_present(tensors, values) for tensors in (contract.inputs, contract.outputs))
+    for given, present, side in ((part.inputs, inputs, "input"), (part.outputs, outputs, "output")):
+        for name in (name for name in given if name not in present):
+            raise _no_tensor(part.step, name, side, contract, list(present), where)
     return ResolvedStep(
         name=f"{spec.name}_{part.name or part.step}",
         folder=folder,
         contract=contract,
         parameters=values,
         files=files,
-        inputs={name: tensor.resolve(values) for name, tensor in contract.inputs.items()},
-        outputs={name: tensor.resolve(values) for name, tensor in contract.outputs.items()},
-        optional=frozenset(name for name, tensor in contract.inputs.items() if tensor.optional),
+        inputs={name: tensor.resolve(values) for name, tensor in inputs.items()},
+        outputs={name: tensor.resolve(values) for name, tensor in outputs.items()},
+        optional=frozenset(name for name, tensor in inputs.items() if tensor.optional),
+    )
+
+
+def _present(tensors: Mapping[str, Iterable[StepTensor]], values: dict[str, str]) -> dict[str, StepTensor]:
+    """The tensors that a step has under these values of its parameters."""
+    chosen = {name: next((one for one in forms if one.exists(values)), None) for name, forms in tensors.items()}
+    return {name: tensor for name, tensor in chosen.items() if tensor}
+
+
+def _no_tensor(step: str, name: str, side: str, contract: StepContract, present: list[str], where: str) -> SpecError:
+    """The error of a tensor that a step does not have, or does not have with these parameters."""
+    forms = (contract.inputs if side == "input" else contract.outputs).get(name, ())
+    if not forms:
+        return SpecError(where, found=f"step {step} has no {side} {name!r}", wanted=nearest(name, present))
+    needed = " or ".join(
+        " and ".join(f"{parameter}: {to_text(value)}" for parameter, value in form.when.items()) for form in forms
+    )
+    return SpecError(
+        f"{where}.parameters",
+        found=f"the {side} {name!r} is named, which step {step} does not have with these parameters",
+        wanted=needed,
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, Self, cast, get_args
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from tritonkit.datatypes import DataType
 from tritonkit.repository.modelspec.base import FileReference, Strict
@@ -50,6 +50,11 @@ class StepParameter(Strict):
         dtypes = bool(self.choices) and set(self.choices) <= set(get_args(DataType))
         return self.type == "str" and dtypes and self._is_set
 
+    def allows(self, value: Scalar) -> bool:
+        """Whether `when` of a tensor may compare it with this value: it has few values, and always one of them."""
+        few = isinstance(value, bool) if self.type == "bool" else value in self.choices
+        return few and self._is_set
+
     @property
     def _is_set(self) -> bool:
         return self.required or self.default is not None
@@ -62,6 +67,12 @@ class StepTensor(Strict):
     shape: tuple[int | ParameterName, ...]
     optional: bool = False
     """Whether a request may leave it out; only for inputs."""
+    when: dict[str, Scalar] = {}
+    """Parameters and their values with which the step has the tensor; without any it always has it."""
+
+    def exists(self, values: dict[str, str]) -> bool:
+        """Whether the step has it under these values of its parameters."""
+        return all(values[name] == to_text(value) for name, value in self.when.items())
 
     def resolve(self, values: dict[str, str]) -> tuple[DataType, tuple[int, ...]]:
         """Dtype and shape under these values of the step's parameters."""
@@ -70,29 +81,46 @@ class StepTensor(Strict):
         return cast(DataType, dtype), tuple(shape)
 
 
+def _listed(given: object) -> object:
+    return given if isinstance(given, list | tuple) else [given]
+
+
+Alternatives = Annotated[tuple[StepTensor, ...], BeforeValidator(_listed), Field(min_length=1)]
+"""The forms of a tensor under different parameters; the first whose `when` fits counts."""
+
+
 class StepContract(Strict):
     """The whole of `step.yaml`."""
 
     description: str
     parameters: dict[str, StepParameter] = {}
-    inputs: dict[str, StepTensor]
-    outputs: dict[str, StepTensor]
+    inputs: dict[str, Alternatives]
+    outputs: dict[str, Alternatives]
 
     @model_validator(mode="after")
     def _names_known(self) -> Self:
-        for name, tensor in (*self.inputs.items(), *self.outputs.items()):
-            if tensor.optional and name not in self.inputs:
-                raise ValueError(f"output {name} is optional; only inputs can be optional")
-            rule = self.parameters.get(tensor.dtype.removeprefix("$"))
-            if tensor.dtype.startswith("$") and not (rule and rule.fits_dtype):
-                raise ValueError(
-                    f"{name} has the dtype {tensor.dtype}; wanted a str parameter whose choices are dtypes"
-                )
-            for size in (size for size in tensor.shape if isinstance(size, str)):
-                rule = self.parameters.get(size[1:])
-                if not (rule and rule.fits_size):
-                    raise ValueError(f"{name} has the size {size}; wanted an int parameter")
+        for name, alternatives in (*self.inputs.items(), *self.outputs.items()):
+            for tensor in alternatives:
+                if tensor.optional and name not in self.inputs:
+                    raise ValueError(f"output {name} is optional; only inputs can be optional")
+                self._check(name, tensor)
         return self
+
+    def _check(self, name: str, tensor: StepTensor) -> None:
+        rule = self.parameters.get(tensor.dtype.removeprefix("$"))
+        if tensor.dtype.startswith("$") and not (rule and rule.fits_dtype):
+            raise ValueError(f"{name} has the dtype {tensor.dtype}; wanted a str parameter whose choices are dtypes")
+        for size in (size for size in tensor.shape if isinstance(size, str)):
+            rule = self.parameters.get(size[1:])
+            if not (rule and rule.fits_size):
+                raise ValueError(f"{name} has the size {size}; wanted an int parameter")
+        for parameter, value in tensor.when.items():
+            rule = self.parameters.get(parameter)
+            if not (rule and rule.allows(value)):
+                raise ValueError(
+                    f"{name} has when {parameter}: {to_text(value)}; wanted a bool parameter, or one with choices and"
+                    " one of them, which always has a value"
+                )
 
 
 @dataclass(frozen=True)
