@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tritonkit.repository.render.gpu_memory import ModelMemory, memory_of
+from tritonkit.repository.render.gpu_memory import CONTEXT_BYTES, ModelMemory, memory_of
 from tritonkit.serve.manifests import batch_bytes, network_bytes, warm_up_of
 from tritonkit.serve.shm import MIB
 
@@ -16,12 +16,20 @@ if TYPE_CHECKING:
     from tritonkit.serve.core.devices import Device
     from tritonkit.serve.repository import ServedModel
 
-__all__ = ["SERVER_BYTES", "DeviceMemory", "mib", "needs_of"]
+__all__ = ["SERVER_BYTES", "DeviceMemory", "mib", "needs_of", "runs_pytorch"]
 
 SERVER_BYTES = 600 * MIB
-"""Memory of a GPU that tritonserver takes before any model: 584 MiB on an H100 (2.51)."""
+"""Memory of a GPU that tritonserver takes before any model, by the estimate: 584 MiB on an H100 (2.51)."""
 
-_PYTORCH = "pytorch"
+_PYTORCH, _PYTHON = "pytorch", "python"
+_LOADER = "pytorch_network.py"
+"""The module that a build puts next to a network that PyTorch runs in a model.py."""
+
+
+def runs_pytorch(model: ServedModel) -> bool:
+    """Whether each instance is a process in which tritonkit's own code runs a network in PyTorch."""
+    built = (model.folder / str(version) / _LOADER for version in model.versions)
+    return model.backend == _PYTORCH or (model.backend == _PYTHON and any(file.is_file() for file in built))
 
 
 def needs_of(model: ServedModel, instances: int) -> ModelMemory:
@@ -34,7 +42,7 @@ def needs_of(model: ServedModel, instances: int) -> ModelMemory:
         versions * batch_bytes(model),
         runs,
         graphs=model.config.optimization.cuda.graphs,
-        processes=versions if model.backend == _PYTORCH else 0,
+        processes=versions if runs_pytorch(model) else 0,
     )
 
 
@@ -58,8 +66,8 @@ class DeviceMemory:
 
     @property
     def certain(self) -> int:
-        """Bytes that the server and its models take at least."""
-        return SERVER_BYTES + sum(needs.certain for needs in self.needs.values())
+        """Bytes that the server and its models take at least: for the server, CUDA itself."""
+        return CONTEXT_BYTES + sum(needs.certain for needs in self.needs.values())
 
     @property
     def note(self) -> str:
@@ -85,4 +93,4 @@ class DeviceMemory:
             f"{name} {mib(needs.likely if estimated else needs.certain)} ({needs.words(mib, estimated=estimated)})"
             for name, needs in self.needs.items()
         )
-        return ", ".join((f"the server {mib(SERVER_BYTES)}", *models))
+        return ", ".join((f"the server {mib(SERVER_BYTES if estimated else CONTEXT_BYTES)}", *models))

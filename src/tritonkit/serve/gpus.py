@@ -14,7 +14,7 @@ from tritonkit.serve.core import pools
 from tritonkit.serve.core.cuda import why_no_provider
 from tritonkit.serve.core.devices import CUDA, DRIVER, Driver, find_driver
 from tritonkit.serve.core.plans import built_for, find_tensorrt
-from tritonkit.serve.gpu_memory import DeviceMemory, mib, needs_of
+from tritonkit.serve.gpu_memory import DeviceMemory, mib, needs_of, runs_pytorch
 from tritonkit.serve.install import how_to_change, how_to_remake
 from tritonkit.serve.manifests import gpu_needs
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["OnGpus", "devices_of", "doing_without", "find_devices", "plan_pools", "uses_gpu"]
 
 _CUDA = ".".join(map(str, CUDA))
-_ENGINE, _PYTORCH, _PLANS = "onnxruntime", "pytorch", "tensorrt"
+_ENGINE, _PLANS = "onnxruntime", "tensorrt"
 _ASKS = "its instance_group asks for a GPU (KIND_GPU)"
 
 
@@ -132,7 +132,7 @@ class _Machine:
         where = f"model {model.name}"
         ours = not self._installation.native
         own_engine = ours and model.backend == _ENGINE
-        counted = self._by_memory and (own_engine or (ours and model.backend == _PYTORCH))
+        counted = self._by_memory and (own_engine or (ours and runs_pytorch(model)))
         return (
             _no_gpu(self.driver, where, _ASKS, "tritonkit build --target cpu")
             or self._no_such_gpu(model)
@@ -207,8 +207,8 @@ class _Machine:
                     found=memory.words(),
                     wanted=f"{mib(memory.certain + own.certain)} at least: {memory.shares()}, {model.name}"
                     f" {mib(own.certain)} ({own.words(mib, estimated=False)})",
-                    todo="end what holds the memory, serve fewer models (--model), build it with fewer instances or a"
-                    " smaller max_batch_size, or name another GPU: CUDA_VISIBLE_DEVICES",
+                    todo="end what holds the memory, serve fewer models (--model), build a smaller variant"
+                    f"{' or fewer instances' if own.contexts else ''}, or name another GPU: CUDA_VISIBLE_DEVICES",
                 )
         for number, own in needs.items():
             self.memory[number].needs[model.name] = own

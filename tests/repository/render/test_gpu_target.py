@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from tritonkit.repository.export.artifact import Artifact, Independence, Measure
 from tritonkit.repository.modelspec import Serving
 from tritonkit.repository.modelspec.serving import Cuda, GraphSpec
 from tritonkit.repository.render import ModelPlan
+from tritonkit.repository.render.gpu_memory import CONTEXT_BYTES, Card, check_card
 from tritonkit.repository.render.gpu_network import TINY_WORK, GpuNetwork, read_network
 from tritonkit.repository.render.gpu_target import plan_filling
 
@@ -236,6 +238,35 @@ def test_memory_is_counted_from_weights_batch_and_sizes(tmp_path: Path) -> None:
         "about 12.7 MiB on each GPU, for 2 instances (weights 79.1 KiB, inputs and outputs of its graphs 4.6 MiB, a"
         " largest batch, by the CPU's figures 8.0 MiB)" in note
     )
+
+
+def test_memory_is_counted_for_each_gpu(tmp_path: Path) -> None:
+    """A group without GPUs is on all of them; those with the same number of instances are named together."""
+    groups = [{"kind": "gpu", "count": count, "gpus": gpus} for count, gpus in ((2, [0, 2]), (1, []), (1, [3]))]
+    (note,) = [
+        note
+        for note in plan_of(image({"instance_group": groups}, tmp_path, network="mlp")).notes
+        if "GPU memory" in note
+    ]
+    shares = [(places, count) for places, count in re.findall(r"on ([^,]+), for (\d) instances? \(weights", note)]
+    assert shares == [("GPU 0 and GPU 2", "3"), ("GPU 3", "2"), ("each other GPU", "1")]
+
+
+@pytest.mark.parametrize(("form", "file"), [("torch-export", "program.pt2"), ("torch-compile-cuda", "model.pt2")])
+def test_processes_of_pytorch_must_have_room_on_a_gpu(form: str, file: str, tmp_path: Path) -> None:
+    """Each instance of the GPU with the most has weights and a context of CUDA; groups of other GPUs do not count."""
+    groups = [{"kind": "gpu", "count": count, "gpus": [gpu]} for count, gpu in ((2, 0), (1, 0), (2, 1))]
+    case = image({"instance_group": groups}, tmp_path, network=None, file=["model.py", file], variant=form)
+    (case.artifact.folder / "model.py").write_bytes(bytes(1 << 20))
+    (case.artifact.folder / file).write_bytes(bytes(1 << 20))
+    least = 3 * ((1 << 20) + CONTEXT_BYTES)
+    check_card(case.spec, case.artifact, case.plans(), Card("small", least))
+    with pytest.raises(RenderError) as error:
+        check_card(case.spec, case.artifact, case.plans(), Card("small", least - 1))
+    assert "net takes 195.0 MiB of a GPU at least, for 3 instances (weights 3.0 MiB, CUDA itself 192.0 MiB)" in str(
+        error.value
+    )
+    assert "fewer instances" in error.value.todo
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from tests.fakegpu import GPU_BYTES
 from tests.parts import SERVER
 from tests.server.gpu.conftest import GpuProject
 from tritonkit.client import AsyncClient, Client
+from tritonkit.repository.render.gpu_memory import CONTEXT_BYTES
 from tritonkit.serve import Endpoint, serve
 from tritonkit.serve.install import VENV_VARIABLE
 from tritonkit.serve.shm import MIB
@@ -132,7 +133,7 @@ def test_tune_searches_ways_on_the_gpu(project_for_gpu: GpuProject) -> None:
 OBSTACLES = {
     "environment": "the server environment is for CPUs",
     "library": "CUDA's libraries are incomplete: libcublas.so.13",
-    "memory": f"600 MiB of {GPU_BYTES // MIB} MiB free; processes hold it: 4711 ({GPU_BYTES // MIB - 600} MiB)",
+    "memory": f"64 MiB of {GPU_BYTES // MIB} MiB free; processes hold it: 4711 ({GPU_BYTES // MIB - 64} MiB)",
 }
 
 
@@ -140,7 +141,7 @@ OBSTACLES = {
 def test_each_obstacle_is_one_message(project_for_gpu: GpuProject, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An environment for CPUs, a library that is gone, and memory that another process holds."""
     if case == "memory":
-        project_for_gpu.driver.answer(monkeypatch, free=600 * MIB)
+        project_for_gpu.driver.answer(monkeypatch, free=CONTEXT_BYTES)
     if case == "environment":
         monkeypatch.setenv(VENV_VARIABLE, str(SERVER))
     library = next(project_for_gpu.environment.glob(f"lib/python3.*/site-packages/{CUBLAS}"))

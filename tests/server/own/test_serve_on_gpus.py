@@ -15,8 +15,8 @@ from tests.server.cuda_models import ON_GPU as ON_GPU_ONCE
 from tests.server.models import ModelText, write_repository
 from tests.server.onnx_models import BATCH
 from tritonkit.repository.publish.integrity import MANIFEST
+from tritonkit.repository.render.gpu_memory import CONTEXT_BYTES
 from tritonkit.serve import Endpoint, ServeEvent, serve
-from tritonkit.serve.gpu_memory import SERVER_BYTES
 from tritonkit.serve.shm import MIB
 
 FREE = {"grpc_port": 0, "metrics_port": 0}
@@ -68,12 +68,12 @@ def test_models_that_may_not_fit_are_served_with_a_warning(
         product(folder, ON_GPU_ONCE + more, columns=COLUMNS if name == "fits" else 1_000_000)
         manifest = {"start": {"memory_bytes": 800 * MIB, "processor_s": 0.1}, "files": {}}
         (folder / "1" / MANIFEST).write_text(json.dumps(manifest))
-    monkeypatch.setenv("FAKE_DRIVER_FREE", str(SERVER_BYTES + 32 * MIB))
+    monkeypatch.setenv("FAKE_DRIVER_FREE", str(CONTEXT_BYTES + 8 * MIB))
     events: list[ServeEvent] = []
     with serve(tmp_path / "repository", on_event=events.append, **FREE) as endpoint:
         assert endpoint.models == ("fits",)
-        assert endpoint.failed["large"].startswith("GPU 0 (NVIDIA H100 80GB HBM3) has 632 MiB of 3072 MiB free")
+        assert endpoint.failed["large"].startswith("GPU 0 (NVIDIA H100 80GB HBM3) has 72 MiB of 3072 MiB free")
     refusals = [event.message for event in events if event.kind == "not_served"]
-    assert any("the server 600 MiB, fits" in refusal and "large" in refusal for refusal in refusals)
+    assert any("the server 64 MiB, fits" in refusal and "large" in refusal for refusal in refusals)
     notes = [event.message for event in events if event.kind == "short_of_memory"]
     assert any("a largest batch, by the CPU's figures 800 MiB" in note for note in notes)

@@ -44,7 +44,7 @@ def plan_runs(
     notes = (
         filling.note,
         *_setting_notes(serving),
-        memory_note(network, artifact, GpuPlan.of(groups, max_batch_size, optimization)),
+        memory_note(network, artifact, GpuPlan.each(groups, max_batch_size, optimization)),
         _quality_note(artifact),
     )
     sizes = tuple(max(1, size) for size in filling.sizes)
