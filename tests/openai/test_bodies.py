@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 
 from tests.conftest import PROJECT
-from tritonkit.openai.bodies import _IGNORED, _REFUSED, ChatBody, CompletionBody, EmbeddingBody, read_body
+from tritonkit.openai.bodies import (
+    _IGNORED,
+    _REFUSED,
+    ChatBody,
+    ClassifyBody,
+    CompletionBody,
+    EmbeddingBody,
+    RerankBody,
+    read_body,
+)
 from tritonkit.openai.problems import Problem
 
 HELLO = {"role": "user", "content": "hello"}
@@ -142,6 +151,15 @@ def test_parts_of_text_are_one_text() -> None:
     assert [message.content for message in body.messages] == ["ab", "x"]
 
 
+@pytest.mark.parametrize(("kind", "word"), [("image_url", "images"), ("input_audio", "sound"), ("video_url", "videos")])
+def test_a_part_that_no_model_reads_is_named(kind: str, word: str) -> None:
+    """The message says what the models take."""
+    problem = refused({"model": "m", "messages": [{"role": "user", "content": [{"type": kind, kind: {}}]}]})
+    assert (
+        f"a part has the type {kind}; the language models behind this server read text, not {word}" in problem.message
+    )
+
+
 def test_prompts_and_answers_are_bounded_together() -> None:
     """Each answer is a sequence for the model."""
     body = {"model": "m", "prompt": ["a"] * 6, "n": 22}
@@ -219,8 +237,10 @@ PUBLISHED = {
     CompletionBody: "model prompt best_of echo frequency_penalty logit_bias logprobs max_tokens n presence_penalty "
     "seed stop stream stream_options suffix temperature top_p user",
     EmbeddingBody: "input model dimensions encoding_format user",
+    RerankBody: "model query documents top_n return_documents",
+    ClassifyBody: "model input user",
 }
-"""The parameters of OpenAI's reference, of each of its paths."""
+"""The parameters of OpenAI's reference, of each of its paths; the last two are Jina's and vLLM's."""
 
 
 @pytest.mark.parametrize("name", RANGES)
@@ -239,7 +259,13 @@ def test_the_page_has_a_line_for_each_parameter() -> None:
     """docs/openai.md says honored, ignored or refused as the code does, and has all that OpenAI publishes."""
     page = (PROJECT / "docs" / "openai.md").read_text().split("## Parameters")[1].split("## Errors")[0]
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("| `")]
-    of = {ChatBody: "chats", CompletionBody: "completions", EmbeddingBody: "embeddings"}
+    of = {
+        ChatBody: "chats",
+        CompletionBody: "completions",
+        EmbeddingBody: "embeddings",
+        RerankBody: "reranking",
+        ClassifyBody: "classification",
+    }
     for kind, path in of.items():
         treatment = {
             name: what

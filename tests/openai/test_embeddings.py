@@ -35,14 +35,14 @@ MODELS = {
 }
 
 
-def embedded(model: str, value: Any, **more: Any) -> dict[str, Any]:
+def embedded(model: str, value: Any, matryoshka: bool = False, **more: Any) -> dict[str, Any]:
     """The answer to a request."""
     body = read_body(EmbeddingBody, json.dumps({"model": model, "input": value} | more).encode())
 
     async def main() -> dict[str, Any]:
         async with AsyncClient(transport=AsyncMemoryTransport(MODELS)) as client:
             handle, signature = await Catalog(client).find(model, "embedding")
-            return await embed(handle, signature, body, 10.0)
+            return await embed(handle, signature, body, 10.0, matryoshka=matryoshka)
 
     return asyncio.run(main())
 
@@ -65,3 +65,14 @@ def test_what_a_model_does_not_take_is_refused(model: str, value: Any, more: dic
     with pytest.raises(Problem) as caught:
         embedded(model, value, **more)
     assert (caught.value.status, caught.value.param) == (400, param)
+
+
+def test_vectors_of_a_matryoshka_model_are_cut() -> None:
+    """The beginning keeps the length of the whole; the size of the model's own vectors is the largest."""
+    (item,) = embedded("tokens", [3, 4], matryoshka=True, dimensions=2)["data"]
+    length = (3**2 + 4**2 + 2**2) ** 0.5
+    np.testing.assert_allclose(item["embedding"], [3 / 5 * length, 4 / 5 * length], rtol=1e-6)
+    assert embedded("tokens", [3, 4], matryoshka=True, dimensions=3)["data"][0]["embedding"] == [3, 4, 2]
+    assert embedded("tokens", [0, 4], matryoshka=True, dimensions=1)["data"][0]["embedding"] == [0]
+    with pytest.raises(Problem, match="have 3"):
+        embedded("tokens", [3, 4], matryoshka=True, dimensions=4)

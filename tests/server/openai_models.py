@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.server.models import ModelText
 
-__all__ = ["EMBEDDER", "PARROT", "SAMPLING", "SIMPLE", "user"]
+__all__ = ["CLASSIFIER", "EMBEDDER", "HEARER", "PARROT", "RERANKER", "SAMPLING", "SIMPLE", "user"]
 
 SAMPLING: Any = {
     "temperature": 0.5,
@@ -191,3 +191,53 @@ class TritonPythonModel:
         return answers
 """,
 )
+
+
+def _of_bytes(inputs: tuple[str, ...], outputs: dict[str, tuple[str, int]], rows: str) -> ModelText:
+    """A batching model with BYTES inputs of one item; `rows` makes its outputs from the inputs, lists of bytes."""
+    listed = ", ".join(f'{{ name: "{name}" data_type: TYPE_STRING dims: [ 1 ] }}' for name in inputs)
+    made = ", ".join(
+        f'{{ name: "{name}" data_type: TYPE_{kind} dims: [ {size} ] }}' for name, (kind, size) in outputs.items()
+    )
+    return ModelText(
+        f"""backend: "python"
+max_batch_size: 8
+input [ {listed} ]
+output [ {made} ]
+instance_group [ {{ kind: KIND_CPU count: 1 }} ]
+""",
+        f"""import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [self.answer(request) for request in requests]
+
+    def answer(self, request):
+        given = {{tensor.name(): tensor.as_numpy().ravel().tolist() for tensor in request.inputs()}}
+        made = self.rows(**given)
+        return pb_utils.InferenceResponse([pb_utils.Tensor(name, array) for name, array in made.items()])
+
+    def rows(self, {", ".join(inputs)}):
+        return {rows}
+""",
+    )
+
+
+RERANKER = _of_bytes(
+    ("text", "text_pair"),
+    {"scores": ("FP32", 1)},
+    '{"scores": np.array([[pair.count(one)] for one, pair in zip(text, text_pair)], np.float32)}',
+)
+"""The score is how often the document has the query."""
+CLASSIFIER = _of_bytes(
+    ("text",),
+    {"label": ("STRING", 2), "score": ("FP32", 2)},
+    '{"label": np.array([[one[:1], b"rest"] for one in text], object),'
+    ' "score": np.array([[0.75, 0.25]] * len(text), np.float32)}',
+)
+"""The label is the first letter."""
+HEARER = _of_bytes(
+    ("audio",), {"text": ("STRING", 1)}, '{"text": np.array([[b"%d bytes" % len(one)] for one in audio], object)}'
+)
+"""It hears how large a file is."""

@@ -14,23 +14,25 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from tritonkit.client import AsyncModel
 from tritonkit.errors import ClientError
 from tritonkit.openai.answers import Completion
-from tritonkit.openai.bodies import ChatBody, CompletionBody, EmbeddingBody, read_body
+from tritonkit.openai.bodies import ChatBody, ClassifyBody, CompletionBody, EmbeddingBody, RerankBody, read_body
 from tritonkit.openai.callers import Callers
 from tritonkit.openai.catalog import Catalog
 from tritonkit.openai.dialects import OWN, Dialect, dialect_of
 from tritonkit.openai.embeddings import embed
 from tritonkit.openai.events import DONE, Events, attended, event
+from tritonkit.openai.forms import read_form, transcribe
 from tritonkit.openai.gate import Room, body_of, gate, refusal
 from tritonkit.openai.generation import choices, generate
 from tritonkit.openai.piece import Piece
 from tritonkit.openai.problems import Problem, problem_of
+from tritonkit.openai.scores import classify, rerank
 from tritonkit.openai.settings import OpenAISettings
 
 __all__ = ["make_app"]
@@ -58,6 +60,9 @@ def make_app(settings: OpenAISettings, callers: Callers, ready: Callable[[], obj
             Route("/v1/chat/completions", _held(server, server.chat), methods=["POST"]),
             Route("/v1/completions", _held(server, server.complete), methods=["POST"]),
             Route("/v1/embeddings", _held(server, server.embed), methods=["POST"]),
+            Route("/v1/rerank", _held(server, server.rerank), methods=["POST"]),
+            Route("/v1/classify", _held(server, server.classify), methods=["POST"]),
+            Route("/v1/audio/transcriptions", _held(server, server.transcribe), methods=["POST"]),
             Route("/v1/models", _held(server, server.models)),
             Route("/v1/models/{name}", _held(server, server.model)),
             Route("/health", server.health),
@@ -93,23 +98,54 @@ class _Server:
 
         async def embedded() -> dict[str, Any]:
             model, signature = await catalog.find(body.model, "embedding")
-            return await embed(model, signature, body, self._settings.timeout_s)
+            shortens = body.model in self._settings.matryoshka
+            return await embed(model, signature, body, self._settings.timeout_s, matryoshka=shortens)
 
-        made = await attended(request.receive, embedded())
-        await JSONResponse(made)(request.scope, request.receive, send)
+        await _send(JSONResponse(await attended(request.receive, embedded())), request, send)
+
+    async def rerank(self, catalog: Catalog, request: Request, send: Send) -> None:
+        """`/v1/rerank`."""
+        body = read_body(RerankBody, await self._body(request))
+
+        async def ranked() -> dict[str, Any]:
+            model, signature = await catalog.find(body.model, "rerank")
+            return await rerank(model, signature, body, self._settings.timeout_s)
+
+        await _send(JSONResponse(await attended(request.receive, ranked())), request, send)
+
+    async def classify(self, catalog: Catalog, request: Request, send: Send) -> None:
+        """`/v1/classify`."""
+        body = read_body(ClassifyBody, await self._body(request))
+
+        async def classified() -> dict[str, Any]:
+            model, _ = await catalog.find(body.model, "classify")
+            return await classify(model, body, self._settings.timeout_s, int(time.time()))
+
+        await _send(JSONResponse(await attended(request.receive, classified())), request, send)
+
+    async def transcribe(self, catalog: Catalog, request: Request, send: Send) -> None:
+        """`/v1/audio/transcriptions`."""
+        body, sound = await read_form(request, self._settings.max_body_kib << 10)
+
+        async def transcribed() -> str:
+            model, _ = await catalog.find(body.model, "transcription")
+            return await transcribe(model, sound, self._settings.timeout_s)
+
+        text = await attended(request.receive, transcribed())
+        as_text = body.response_format == "text"
+        await _send(PlainTextResponse(f"{text}\n") if as_text else JSONResponse({"text": text}), request, send)
 
     async def models(self, catalog: Catalog, request: Request, send: Send) -> None:
         """`/v1/models`."""
         data = [self._shown(name) for name in await catalog.names()]
-        response = JSONResponse({"object": "list", "data": data})
-        await response(request.scope, request.receive, send)
+        await _send(JSONResponse({"object": "list", "data": data}), request, send)
 
     async def model(self, catalog: Catalog, request: Request, send: Send) -> None:
         """`/v1/models/NAME`."""
         name = request.path_params["name"]
         if not await catalog.has(name):
             raise Problem(404, f"the model {name!r} does not exist", code="model_not_found")
-        await JSONResponse(self._shown(name))(request.scope, request.receive, send)
+        await _send(JSONResponse(self._shown(name)), request, send)
 
     async def health(self, _: Request) -> Response:
         """Whether the server behind takes requests."""
@@ -141,7 +177,7 @@ class _Server:
             await events.end()
             return
         made = await attended(request.receive, self._whole(catalog, body, task))
-        await JSONResponse(made)(request.scope, request.receive, send)
+        await _send(JSONResponse(made), request, send)
 
     async def _asked(
         self, catalog: Catalog, body: ChatBody | CompletionBody, task: str
@@ -184,6 +220,10 @@ class _Server:
         if body.with_usage():
             await events.write(event(answer.last()))
         await events.write(DONE)
+
+
+async def _send(response: Response, request: Request, send: Send) -> None:
+    await response(request.scope, request.receive, send)
 
 
 def _answer_to(body: ChatBody | CompletionBody, many: int) -> Completion:

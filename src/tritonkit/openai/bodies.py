@@ -13,7 +13,18 @@ from pydantic_core import from_json
 
 from tritonkit.openai.problems import invalid, unread
 
-__all__ = ["ChatBody", "CompletionBody", "EmbeddingBody", "Message", "Sampled", "read_body"]
+__all__ = [
+    "ChatBody",
+    "ClassifyBody",
+    "CompletionBody",
+    "EmbeddingBody",
+    "Message",
+    "RerankBody",
+    "Sampled",
+    "StrictBody",
+    "checked_body",
+    "read_body",
+]
 
 MOST_MESSAGES, MOST_PROMPTS, MOST_TEXTS = 1024, 16, 2048
 MOST_CHOICES = 128
@@ -62,7 +73,9 @@ _EMPTY_PARTS = ("annotations", "audio", "function_call", "refusal", "tool_calls"
 """Lists that are empty in a message which a client returns as it got it; null members are removed earlier."""
 
 
-class _Strict(BaseModel):
+class StrictBody(BaseModel):
+    """A body without unknown parameters."""
+
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
 
 
@@ -74,13 +87,24 @@ def _listed(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
+_OTHER_PARTS = {"image_url": "images", "input_audio": "sound", "file": "files", "video_url": "videos"}
+
+
+def _other_part(part: Any) -> str:
+    """The reason why a part of a message is refused."""
+    kind = part.get("type") if isinstance(part, dict) else None
+    if isinstance(kind, str) and kind in _OTHER_PARTS:
+        return f"a part has the type {kind}; the language models behind this server read text, not {_OTHER_PARTS[kind]}"
+    return "only parts of type text are supported"
+
+
 def _joined(value: Any) -> Any:
     """A message's content: a text, or parts that are texts."""
     if not isinstance(value, list):
         return value
     for part in value:
         if not isinstance(part, dict) or part.get("type") != "text":
-            raise ValueError("only parts of type text are supported")
+            raise ValueError(_other_part(part))
         if not isinstance(part.get("text"), str) or len(part) != 2:
             raise ValueError('a part is {"type": "text", "text": "..."}')
     return "".join(part["text"] for part in value)
@@ -99,7 +123,7 @@ def _plain_message(value: Any) -> Any:
     return {name: part for name, part in value.items() if name not in (*_EMPTY_PARTS, "name")}
 
 
-class _Message(_Strict):
+class _Message(StrictBody):
     role: Literal["system", "developer", "user", "assistant"]
     content: Annotated[str, BeforeValidator(_joined)]
 
@@ -124,12 +148,27 @@ def _are_tokens(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(type(token) is int and 0 <= token < 2**31 for token in value)
 
 
-class _StreamOptions(_Strict):
+def _texts(value: Any) -> Any:
+    """The texts to classify, as a list."""
+    listed = _listed(value)
+    if not isinstance(listed, list) or not 1 <= len(listed) <= MOST_TEXTS:
+        raise ValueError(f"a text, or 1 to {MOST_TEXTS} of them")
+    return listed
+
+
+def _documents(value: Any) -> Any:
+    """The documents as texts; some clients wrap each in an object."""
+    if not isinstance(value, list) or not 1 <= len(value) <= MOST_TEXTS:
+        raise ValueError(f"1 to {MOST_TEXTS} texts")
+    return [item["text"] if isinstance(item, dict) and set(item) == {"text"} else item for item in value]
+
+
+class _StreamOptions(StrictBody):
     include_usage: bool = False
     include_obfuscation: bool = False
 
 
-class Sampled(_Strict):
+class Sampled(StrictBody):
     """The common part of chats and completions. Each setting goes to the model's input of the same name."""
 
     model: Annotated[str, Field(min_length=1, max_length=256)]
@@ -201,7 +240,7 @@ class CompletionBody(Sampled):
     best_of: Annotated[int, Field(ge=1, le=MOST_CHOICES)] | None = None
 
 
-class EmbeddingBody(_Strict):
+class EmbeddingBody(StrictBody):
     """The body of `/v1/embeddings`."""
 
     model: Annotated[str, Field(min_length=1, max_length=256)]
@@ -211,7 +250,24 @@ class EmbeddingBody(_Strict):
     dimensions: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
 
 
-Body = TypeVar("Body", ChatBody, CompletionBody, EmbeddingBody)
+class RerankBody(StrictBody):
+    """The body of `/v1/rerank`, as Jina, Cohere and vLLM have it."""
+
+    model: Annotated[str, Field(min_length=1, max_length=256)]
+    query: Text
+    documents: Annotated[list[str], BeforeValidator(_documents)]
+    top_n: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
+    return_documents: bool = True
+
+
+class ClassifyBody(StrictBody):
+    """The body of `/v1/classify`, as vLLM has it."""
+
+    model: Annotated[str, Field(min_length=1, max_length=256)]
+    input: Annotated[list[str], BeforeValidator(_texts)]
+
+
+Body = TypeVar("Body", bound=BaseModel)
 
 
 def read_body(kind: type[Body], data: bytes) -> Body:
@@ -226,12 +282,27 @@ def read_body(kind: type[Body], data: bytes) -> Body:
         raise invalid(f"the body is not JSON: {error}", code="invalid_json") from None
     if not isinstance(content, dict):
         raise invalid("the body is not a JSON object", code="invalid_json")
-    content = _without_nulls(content)
+    return checked_body(kind, _without_nulls(content))
+
+
+def checked_body(
+    kind: type[Body], content: Mapping[str, Any], refused: Mapping[str, tuple[Any, ...]] = _REFUSED
+) -> Body:
+    """The body with these parameters.
+
+    Args:
+        kind: the body's model.
+        content: its parameters.
+        refused: unsupported parameters, each with its values that have no effect.
+
+    Raises:
+        Problem: a parameter is wrong or not supported.
+    """
     fields = {name: value for name, value in content.items() if name not in _IGNORED}
-    for name in [name for name in fields if name in _REFUSED and name not in kind.model_fields]:
+    for name in [name for name in fields if name in refused and name not in kind.model_fields]:
         # 1 == True in Python, and not in JSON.
         value = fields.pop(name)
-        if not any(value == none and type(value) is type(none) for none in _REFUSED[name]):
+        if not any(value == none and type(value) is type(none) for none in refused[name]):
             raise invalid(f"{name}: this server does not support it", name, "unsupported_parameter")
     try:
         body = kind.model_validate(fields)
@@ -248,9 +319,9 @@ def _without_nulls(value: Any) -> Any:
     return [_without_nulls(part) for part in value] if isinstance(value, list) else value
 
 
-def _check_together(body: ChatBody | CompletionBody | EmbeddingBody) -> None:
+def _check_together(body: BaseModel) -> None:
     """Check combinations of parameters."""
-    if isinstance(body, EmbeddingBody):
+    if not isinstance(body, Sampled):
         return
     if body.stream_options is not None and not body.stream:
         raise invalid("stream_options: it needs stream", "stream_options", "invalid_value")

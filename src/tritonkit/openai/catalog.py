@@ -1,4 +1,4 @@
-"""The server's models that answer chats, complete texts or embed them, recognized by their inputs and outputs."""
+"""The server's models that OpenAI's API has a path for, recognized by their inputs and outputs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tritonkit.client.language_models import text_tensors
 from tritonkit.errors import ClientError, InferenceError, ModelNotFound
 from tritonkit.openai.problems import Problem, has_status, invalid
+from tritonkit.openai.scores import score_of
 from tritonkit.openai.templates import Chats
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ __all__ = ["Catalog", "tasks_of"]
 
 
 def tasks_of(signature: ModelSignature, *, templated: bool = False) -> frozenset[str]:
-    """Any of `chat`, `completion` and `embedding`; none for a model of another kind.
+    """Any of `chat`, `completion`, `embedding`, `rerank`, `classify` and `transcription`; none for another kind.
 
     Args:
         signature: the model's inputs and outputs.
@@ -31,15 +32,27 @@ def tasks_of(signature: ModelSignature, *, templated: bool = False) -> frozenset
         by_task = {"chat": tensors.messages or (tensors.text if templated else ""), "completion": tensors.text}
         return frozenset(task for task, name in by_task.items() if name in inputs)
     needed = {name for name, tensor in signature.inputs.items() if not tensor.optional}
-    vector = signature.outputs.get("embedding")
-    if vector is None or vector.datatype != "FP32":
-        return frozenset()
+    outputs = {name: tensor.datatype for name, tensor in signature.outputs.items()}
+    tasks = set()
+    if outputs.get("embedding") == "FP32" and _takes_texts(signature, inputs, needed):
+        tasks.add("embedding")
+    if needed <= {"text", "text_pair"} <= inputs and score_of(signature) and "label" not in outputs:
+        tasks.add("rerank")
+    if needed <= {"text"} <= inputs and (outputs.get("label"), outputs.get("score")) == ("BYTES", "FP32"):
+        tasks.add("classify")
+    if needed <= {"audio"} <= inputs and outputs.get("text") == "BYTES":
+        tasks.add("transcription")
+    return frozenset(tasks)
+
+
+def _takes_texts(signature: ModelSignature, inputs: set[str], needed: set[str]) -> bool:
+    """Whether each call needs a text, or a list of tokens, and nothing else."""
     tokens = signature.inputs.get("tokens")
     accepted = {"text"} & inputs
     if tokens is not None and tokens.datatype in ("INT32", "INT64"):
         accepted |= {"tokens"}
     # Each call gives one of them; the other is optional, or absent.
-    return frozenset({"embedding"}) if accepted and needed <= accepted and len(needed) < 2 else frozenset()
+    return bool(accepted) and needed <= accepted and len(needed) < 2
 
 
 class Catalog:

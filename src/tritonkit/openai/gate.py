@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from tritonkit.openai.problems import Problem
 from tritonkit.openai.settings import OpenAISettings, may_call
 
-__all__ = ["Room", "body_of", "gate", "refusal"]
+__all__ = ["Room", "body_of", "gate", "received", "refusal"]
 
 _BODY_S = 30.0
 """Seconds in which a body must have come."""
@@ -89,6 +89,15 @@ async def body_of(request: Request, most: int) -> bytes:
     """
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         raise Problem(415, "the content type is not application/json", code="invalid_content_type")
+    return await received(request, most)
+
+
+async def received(request: Request, most: int) -> bytes:
+    """A request's body.
+
+    Raises:
+        Problem: it is too large or too slow.
+    """
     too_large = Problem(413, f"the body is larger than {most} bytes", code="body_too_large")
     length = request.headers.get("content-length", "0")
     if len(length) > 18 or int(length) > most:

@@ -36,6 +36,7 @@ class OpenAISettings:
         keys: SHA-256 of the callers' keys; empty: callers need none.
         forward_keys: whether each caller's key goes on to the address, a gateway that decides what it may do.
         names: the only models that are listed and called; empty: all.
+        matryoshka: the models whose embeddings callers may shorten.
         chats: templates of models that take only text.
         max_tokens: default limit on answer tokens; None: the model's own.
         timeout_s: seconds for a whole answer.
@@ -57,6 +58,15 @@ class OpenAISettings:
         Option(
             "Serve only this model; may be repeated. By default all that the server has.",
             name="--model",
+            metavar="NAME",
+            completes="model",
+        ),
+    ] = ()
+    matryoshka: Annotated[
+        Sequence[str],
+        Option(
+            "Let callers shorten this model's embeddings by `dimensions`; may be repeated. Only models that were"
+            " trained for it (Matryoshka representation learning) keep their quality.",
             metavar="NAME",
             completes="model",
         ),

@@ -7,7 +7,7 @@ import contextlib
 import functools
 import json
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,21 @@ import openai
 import pytest
 
 from tests.openai.running import asked, running
-from tests.server.openai_models import EMBEDDER, PARROT, SAMPLING, SIMPLE, user
+from tests.server.openai_models import CLASSIFIER, EMBEDDER, HEARER, PARROT, RERANKER, SAMPLING, SIMPLE, user
 from tests.server.sharing import SharedServer
 from tests.waiting import PATIENCE_S, eventually
 from tritonkit.operate.certificates import make_certificates
 from tritonkit.serve import Endpoint
 
 KEY = "a-caller-s-key"
-MODELS = {"parrot": PARROT, "simple": SIMPLE, "embedder": EMBEDDER}
+MODELS = {
+    "parrot": PARROT,
+    "simple": SIMPLE,
+    "embedder": EMBEDDER,
+    "reranker": RERANKER,
+    "classifier": CLASSIFIER,
+    "hearer": HEARER,
+}
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +49,19 @@ def url(triton: Endpoint, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         folder, "--address", triton.grpc, "--key-file", str(folder / "keys"), "--admin-key-file", str(folder / "admin")
     ) as url:
         yield url
+
+
+@pytest.fixture
+def posted(url: str) -> Callable[[str, Any], dict[str, Any]]:
+    """The answer to a body at a path that the openai package does not have."""
+
+    def post(path: str, body: Any) -> dict[str, Any]:
+        headers = {"content-type": "application/json", "authorization": f"Bearer {KEY}"}
+        status, answer = asked(f"{url}/{path}", json.dumps(body).encode(), headers)
+        assert status == 200, answer
+        return answer
+
+    return post
 
 
 @pytest.fixture
@@ -106,6 +126,32 @@ def test_a_chat_as_a_stream(client: openai.OpenAI) -> None:
         assert bool(options) == (not chunks[-1].choices)
 
 
+def test_documents_are_ranked(posted: Callable[[str, Any], dict[str, Any]]) -> None:
+    """A hundred pairs, by many concurrent calls; the best come first."""
+    documents = [f"{number}: " + "ü" * number for number in range(100)]
+    body = {"model": "reranker", "query": "ü", "documents": documents, "top_n": 3}
+    results = posted("rerank", body)["results"]
+    assert [(row["index"], row["relevance_score"]) for row in results] == [(99, 99), (98, 98), (97, 97)]
+    assert results[0]["document"]["text"] == documents[99]
+
+
+def test_texts_are_classified(posted: Callable[[str, Any], dict[str, Any]]) -> None:
+    """In their order."""
+    data = posted("classify", {"model": "classifier", "input": ["abc", "xyz"]})["data"]
+    assert [(row["label"], row["labels"], row["probs"]) for row in data] == [
+        ("a", ["a", "rest"], [0.75, 0.25]),
+        ("x", ["x", "rest"], [0.75, 0.25]),
+    ]
+
+
+def test_sound_is_transcribed(client: openai.OpenAI) -> None:
+    """The text comes as JSON, or plain."""
+    sound = ("a.wav", b"RIFF" * 1000)
+    assert client.audio.transcriptions.create(model="hearer", file=sound).text == "4000 bytes"
+    text: Any = client.audio.transcriptions.create(model="hearer", file=sound, response_format="text")
+    assert text == "4000 bytes\n"
+
+
 def test_completions(client: openai.OpenAI) -> None:
     """Two prompts are answered, whole and as streams that carry their numbers."""
     arguments: Any = {"model": "parrot", "prompt": ["SAY a b", "SAY c d e"]}
@@ -166,7 +212,8 @@ def test_embeddings_are_the_same_in_both_forms(client: openai.OpenAI) -> None:
 
 def test_models_are_listed(client: openai.OpenAI, triton: Endpoint, tmp_path: Path) -> None:
     """With the server's key, all models that the API can serve; with `--model`, those that were named."""
-    assert [model.id for model in client.models.list()] == ["embedder", "parrot", "sentences", "simple"]
+    listed = [model.id for model in client.models.list()]
+    assert listed == ["classifier", "embedder", "hearer", "parrot", "reranker", "sentences", "simple"]
     assert client.models.retrieve("parrot").owned_by == "tritonkit"
     with pytest.raises(openai.NotFoundError):
         client.models.retrieve("nobody")

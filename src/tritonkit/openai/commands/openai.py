@@ -72,7 +72,7 @@ def command(
     ] = None,
     address: Address = "127.0.0.1:8001",
 ) -> None:
-    """Answer OpenAI's API (chats, completions, embeddings) from the models of a Triton server, until Ctrl-C.
+    """Answer OpenAI's API (chats, embeddings, reranking, speech) from the models of a Triton server, until Ctrl-C.
 
     Example: tritonkit openai --address 127.0.0.1:8001 --port 8000 --key-file callers.keys
     """
