@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from configurations import config_for, named_config, rendered_cores
+from core.flags import flag_values
 from machine import cores, cores_within
 
 __all__ = ["config_flag", "cores_line"]
 
-_FLAG = "--model-config-name"
+_FLAG = "model-config-name"
 
 
 def config_flag(repository: Path, arguments: Sequence[str]) -> list[str]:
@@ -19,7 +20,7 @@ def config_flag(repository: Path, arguments: Sequence[str]) -> list[str]:
     name = "" if _named(arguments) else _usual(repository)
     # An older server does not know the flag; a repository for it has no such files.
     has = name and any(repository.glob(f"*/{named_config(name)}"))
-    return [f"{_FLAG}={name}"] if has else []
+    return [f"--{_FLAG}={name}"] if has else []
 
 
 def cores_line(repository: Path, arguments: Sequence[str]) -> str:
@@ -41,5 +42,4 @@ def _usual(repository: Path) -> str:
 
 def _named(arguments: Sequence[str]) -> str:
     """The configurations that arguments name; empty where they name none."""
-    words = " ".join(arguments).replace(f"{_FLAG} ", f"{_FLAG}=").split()
-    return next((w.partition("=")[2] for w in words if w.startswith(f"{_FLAG}=")), "")
+    return ["", *flag_values(arguments, _FLAG)][-1]

@@ -21,7 +21,7 @@ from allowed import config_flag
 from callers import later
 from checks import MIB, Refused, check_key, check_memory, check_repository, read_needs
 from core.devices import Driver, find_driver
-from core.flags import HTTP_SOCKET, POOL_FLAGS, server_arguments
+from core.flags import HTTP_SOCKET, POOL_FLAGS, flag_values, server_arguments
 from core.launch import Launch, guard_in
 from core.native_backends import ENGINES, PAD, backend_flags, find_native_backends, why_not
 from core.pools import GpuNeeds, plan_pools
@@ -65,7 +65,7 @@ def command(options: argparse.Namespace, extra: list[str], drain_s: int) -> tupl
     guard = guard_in(_VENV)
     if guard is None:
         say("warning: the native guard is missing: requests may have up to 2 GiB")
-    replaced = tuple(f"--{name}=" for name in POOL_FLAGS if any(word.startswith(f"--{name}=") for word in extra))
+    replaced = tuple(f"--{name}=" for name in POOL_FLAGS if flag_values(extra, name))
     driver = cache(find_driver)
     without = left_out(options.repository, _VENV if _has_stand_ins() else None, needs, driver)
     if set(models) <= without.keys():

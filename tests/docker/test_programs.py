@@ -307,7 +307,7 @@ def test_a_container_has_the_pools_of_its_models(
     image: Image, fake_driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The builder hands over what models take of GPUs, and each GPU of this machine has room for it, as with `serve`;
-    a flag of the container's command replaces that."""
+    a flag of the container's command, in one word or in two, replaces that."""
 
     def pools(*extra: str) -> list[str]:
         done = image.launch({"net": ModelText(POOLED)}, *extra)
@@ -322,3 +322,5 @@ def test_a_container_has_the_pools_of_its_models(
     assert given == [pinned, *cuda]
     assert pools("--pinned-memory-pool-byte-size=1") == [*cuda, "--pinned-memory-pool-byte-size=1"]
     assert pools("--cuda-memory-pool-byte-size=0:1") == [pinned, "--cuda-memory-pool-byte-size=0:1"]
+    assert pools("--pinned-memory-pool-byte-size", "1") == [*cuda, "--pinned-memory-pool-byte-size"]
+    assert pools("--cuda-memory-pool-byte-size", "0:1") == [pinned, "--cuda-memory-pool-byte-size"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 
@@ -15,6 +16,7 @@ __all__ = [
     "METRICS_SOCKET",
     "POOL_FLAGS",
     "closed_flags",
+    "flag_values",
     "server_arguments",
 ]
 
@@ -58,6 +60,16 @@ _SHARED_MEMORY = "shared-memory"
 
 NO_KEY = f"off-{PLACEHOLDER}"
 """The header value that would open a disabled API. It holds the admin key, so that no other process can guess it."""
+
+
+def flag_values(arguments: Sequence[str], name: str) -> list[str]:
+    """The values that arguments give a flag, each as `--name=value` or as `--name value`."""
+    values = []
+    for word, following in pairwise((*arguments, "")):
+        flag, joined, value = word.partition("=")
+        if flag == f"--{name}":
+            values.append(value if joined else following)
+    return values
 
 
 def closed_flags(grpc_host: str, grpc_port: int, *, shared_memory: bool = False) -> list[str]:
