@@ -22,11 +22,14 @@ from tests.docker.conftest import run
 from tests.parts import PROJECT, program
 from tests.repository.optimize.variants.test_tensorrt_plan import CALIBRATED, convolution, spec_of
 from tests.waiting import eventually
+from tritonkit.perf.tune.candidates import find_artifacts
 from tritonkit.releases import NVIDIA_IMAGE, NVIDIA_IMAGE_VARIABLE
 from tritonkit.repository.export import BuildCache
+from tritonkit.repository.modelspec import load
 from tritonkit.repository.optimize import Result, evaluate
 from tritonkit.repository.optimize.container import Container
 from tritonkit.repository.optimize.variants import in_container, variant_of
+from tritonkit.repository.report import collect
 
 SOURCE = Path(__file__).resolve().parent / "trtexec.c"
 PROGRAM = "usr/src/tensorrt/bin/trtexec"
@@ -123,14 +126,39 @@ def test_a_plan_is_built_and_published(root: Path) -> None:
     assert (again.returncode, "nothing to change" in again.stderr) == (0, True), again.stderr
 
 
-def write_project(root: Path) -> list[str]:
+SETTINGS = "variant: tensorrt-fp16, max_batch_size: 8"
+
+
+def write_project(root: Path, serving: str = SETTINGS) -> list[str]:
     """Write a model that is served as a plan; the command that builds it."""
     model = root / "models" / "net"
     model.mkdir()
     (model / "net.onnx").write_bytes(convolution())
-    serving = "{variant: tensorrt-fp16, max_batch_size: 8}"
-    (model / "model.yaml").write_text(f"name: net\nnetwork: {{onnx: net.onnx}}\nserving: {serving}\n")
+    (model / "model.yaml").write_text(f"name: net\nnetwork: {{onnx: net.onnx}}\nserving: {{{serving}}}\n")
     return [sys.executable, "-m", "tritonkit.cli", "build", "net", "--target=nvidia", "--in-container"]
+
+
+@pytest.mark.usefixtures("docker")
+@pytest.mark.parametrize("serving", [SETTINGS, f"max_batch_size: 4, targets: {{nvidia: {{{SETTINGS}}}}}"])
+def test_every_command_knows_a_plan_from_a_container(root: Path, monkeypatch: pytest.MonkeyPatch, serving: str) -> None:
+    """A build without the option, a search and a report take it from the cache, also by settings of one target alone;
+    a change of the spec makes it an earlier one."""
+    command = write_project(root, serving)
+    done = run(*command, "--image=trtexec:works", cwd=root)
+    assert done.returncode == 0, done.stderr
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent")
+    again = run(*(word for word in command if word != "--in-container"), cwd=root)
+    assert (again.returncode, "nothing to change" in again.stderr) == (0, True), again.stderr
+    spec = load(root / "models" / "net", root, "nvidia")
+    artifacts, served = find_artifacts(spec, root, (), "nvidia", served_alone=True)
+    assert (served, artifacts[served].tools["image"]) == ("tensorrt-fp16", "trtexec:works")
+    (report,) = collect(root, ["net"], threads=1)
+    assert {"tensorrt-fp16"} <= {result.variant for result in report.results}
+    assert report.missing["tensorrt-fp32"] == "not built"
+    file = root / "models" / "net" / "model.yaml"
+    file.write_text(file.read_text().replace("max_batch_size: 8", "max_batch_size: 16"))
+    (report,) = collect(root, threads=1)
+    assert report.missing["tensorrt-fp16"].startswith("built before")
 
 
 @pytest.mark.usefixtures("docker")

@@ -30,6 +30,7 @@ from tritonkit.repository.export import Artifact, BuildCache
 from tritonkit.repository.export.samples import Batch, first_items
 from tritonkit.repository.modelspec import Spec, kept_specs, load_readable
 from tritonkit.repository.modelspec.contents import build_python, tries_own_python
+from tritonkit.repository.optimize.built import as_built
 from tritonkit.repository.optimize.container import Container
 from tritonkit.repository.optimize.gpu_judging import GpuJudge
 from tritonkit.repository.optimize.job import Job
@@ -108,13 +109,16 @@ class _Run:
 
     def make(self, spec: Spec, jobs: dict[str, Job]) -> tuple[Result, ...]:
         """The served variant and those in `variants`, each made or from the cache; `jobs` is filled by variant."""
+        cache = BuildCache.of_project(self.root, self.progress.warn)
         variants = wanted_variants(spec, self.variants, self.target)
         if self.container is not None:
             variants = tuple(in_container(variant, self.container) for variant in variants)
+        elif not self.force:
+            variants = tuple(as_built(spec, cache, variant) for variant in variants)
         return evaluate(
             spec,
             variants,
-            BuildCache.of_project(self.root, self.progress.warn),
+            cache,
             threads=machine_cores(),
             force=self.force,
             timed=len(variants) > 1,  # several are compared by their speed too

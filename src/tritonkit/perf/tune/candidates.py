@@ -12,6 +12,7 @@ from tritonkit.perf.tune.space import Point, Space, current, gpu_space_of, other
 from tritonkit.repository.export import Artifact, BuildCache
 from tritonkit.repository.modelspec import Spec
 from tritonkit.repository.modelspec.base import Target
+from tritonkit.repository.optimize.built import as_built
 from tritonkit.repository.optimize.gpu_judging import GpuJudge
 from tritonkit.repository.optimize.results import Result, choose, evaluate, wanted_variants
 from tritonkit.repository.optimize.runtimes import RUNTIMES
@@ -72,10 +73,11 @@ def find_artifacts(
         served_alone: whether only the one that is served now counts, because others are other files.
     """
     judge = find_judge(root) if target == "gpu" else ""
+    cache = BuildCache.of_project(root)
     results = evaluate(
         spec,
-        wanted_variants(spec, variants, target),
-        BuildCache.of_project(root),
+        [as_built(spec, cache, variant) for variant in wanted_variants(spec, variants, target)],
+        cache,
         threads=cores(),
         timed=spec.model.serving.variant == "auto",
         gpu=judge if isinstance(judge, GpuJudge) else None,

@@ -19,6 +19,8 @@ RECORD = "artifact.json"
 _BUILDING = ".building-"
 _RETAINED = 3
 _HASH = "[0-9a-f]" * 16
+_DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
+"""Errors of reading a record that is not whole."""
 
 
 class BuildCache:
@@ -44,10 +46,17 @@ class BuildCache:
             for name, digest in artifact.files.items():
                 if sha256_file(place / name) != digest:
                     raise ValueError(f"{name}: its content is not what its hash says")
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except _DAMAGED as error:
             self.warn(f"{place} is damaged and not used: {first_line(error)}")
             return None
         return artifact
+
+    def records(self, model: str, variant: str) -> Iterator[Artifact]:
+        """The artifacts of a variant, newest first, whatever they were made from. Their files are not checked."""
+        for place in self._places(model, variant):
+            # `find` reports a damaged one.
+            with suppress(*_DAMAGED):
+                yield Artifact.from_json((place / RECORD).read_text(), place)
 
     @contextmanager
     def workplace(self, model: str) -> Iterator[Path]:
@@ -83,9 +92,12 @@ class BuildCache:
     def _place(self, model: str, variant: str, source_hash: str) -> Path:
         return self.folder / model / f"{variant}-{source_hash[:16]}"
 
+    def _places(self, model: str, variant: str) -> list[Path]:
+        """The folders of a variant's artifacts, newest first."""
+        return sorted((self.folder / model).glob(f"{variant}-{_HASH}"), key=os.path.getmtime, reverse=True)
+
     def _remove_old(self, model: str, variant: str) -> None:
-        places = sorted((self.folder / model).glob(f"{variant}-{_HASH}"), key=os.path.getmtime, reverse=True)
-        for place in places[_RETAINED:]:
+        for place in self._places(model, variant)[_RETAINED:]:
             shutil.rmtree(place, ignore_errors=True)
 
 

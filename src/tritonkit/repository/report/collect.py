@@ -11,11 +11,20 @@ from typing import Any
 
 from tritonkit.errors import GateError, SpecError, UsageError
 from tritonkit.repository.export.cache import BuildCache
-from tritonkit.repository.modelspec import Spec, load_all, load_readable
-from tritonkit.repository.optimize.make import plan
+from tritonkit.repository.modelspec import Spec, load, load_all, load_readable
+from tritonkit.repository.optimize.built import find_built
 from tritonkit.repository.optimize.results import Result, choose, judged, wanted_variants
 from tritonkit.repository.optimize.timing import find_timing
-from tritonkit.repository.optimize.variants import AUTO, PLAINS, PYTHON, Variant, parse, variant_names, variant_of
+from tritonkit.repository.optimize.variants import (
+    AUTO,
+    PLAINS,
+    PYTHON,
+    TARGETS,
+    Variant,
+    parse,
+    variant_names,
+    variant_of,
+)
 from tritonkit.repository.report.gpu_runs import GpuRun, gpu_runs
 from tritonkit.repository.report.operators import Operators, profile_variant, slowest
 
@@ -81,7 +90,7 @@ def collect(
     reports = []
     for spec in specs:
         say(f"{spec.name}: reading the cache")
-        report = replace(_read(spec, cache, threads, say), gpu_runs=gpu_runs(root, spec.name))
+        report = replace(_read(spec, _others(spec, root), cache, threads, say), gpu_runs=gpu_runs(root, spec.name))
         if names and not report.results:
             raise _not_built(f"model {spec.name}", spec.name, report.missing)
         if report.results:
@@ -116,17 +125,32 @@ def pareto(results: Iterable[Result]) -> tuple[str, ...]:
     return tuple(front)
 
 
-def _read(spec: Spec, cache: BuildCache, threads: int, say: Callable[[str], None]) -> ModelReport:
+def _others(spec: Spec, root: Path) -> list[Spec]:
+    """The spec on the other targets that have settings of their own: their variants may be other files."""
+    others = []
+    for target in TARGETS:
+        with contextlib.suppress(SpecError):  # only what one target needs is missing
+            others.append(load(spec.folder, root, target))
+    return [other for other in others if other.model != spec.model]
+
+
+def _read(
+    spec: Spec, others: Sequence[Spec], cache: BuildCache, threads: int, say: Callable[[str], None]
+) -> ModelReport:
     results: list[Result] = []
     missing: dict[str, str] = {}
     base: Result | None = None
     cached = _cached_variants(cache, spec.name)
     for variant in _variants(spec, cached):
-        artifact = plan(spec, cache, variant=variant).cached
-        if artifact is None:
-            missing[variant.name] = _EARLIER if variant.name in cached else _NEVER
+        if variant.name not in cached:
+            missing[variant.name] = _NEVER
             continue
-        results.append(judged(spec, variant, artifact, find_timing(artifact, threads), base, cached=True))
+        plans = (find_built(one, cache, variant) for one in (spec, *others))
+        what, artifact = next(((plan, plan.cached) for plan in plans if plan.cached), (None, None))
+        if what is None or artifact is None:
+            missing[variant.name] = _EARLIER
+            continue
+        results.append(judged(what.spec, what.variant, artifact, find_timing(artifact, threads), base, cached=True))
         if variant.name in PLAINS:
             base = results[0]
     operators = None

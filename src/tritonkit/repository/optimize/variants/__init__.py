@@ -14,6 +14,7 @@ from typing import Any
 
 from tritonkit.errors import SpecError
 from tritonkit.repository.modelspec import Spec
+from tritonkit.repository.modelspec.base import Target
 from tritonkit.repository.modelspec.document import nearest
 from tritonkit.repository.modelspec.engines import ENGINES
 from tritonkit.repository.optimize.container import Container
@@ -69,7 +70,7 @@ AUTO = "auto"
 """Value of `serving.variant` that takes the fastest variant that passes the gate."""
 PLAIN = "onnx-fp32"
 """The form that all others are made from and compared with."""
-TARGETS = ("cpu", "gpu", "nvidia")
+TARGETS: tuple[Target, ...] = ("cpu", "gpu", "nvidia")
 """The targets of a build: a server on CPUs, tritonkit's own server on a GPU, NVIDIA's image."""
 PYTHON = "python"
 """The only variant of a spec with `network.python`: its model.py."""
