@@ -17,7 +17,7 @@ from tritonkit.repository.optimize import Result, evaluate
 from tritonkit.repository.optimize.cuda_options import session_entries
 from tritonkit.repository.optimize.gpu_judging import GpuJudge
 from tritonkit.repository.optimize.runtimes.onnxruntime_cuda import CudaRunner
-from tritonkit.serve.judge import find_judge
+from tritonkit.serve.judge import find_build_gpu
 
 pytestmark = pytest.mark.gpu
 
@@ -68,7 +68,7 @@ def difference(result: Result) -> float:
 
 def test_precisions_differ_on_the_gpu_as_their_formats_do(write_model: WriteModel, tmp_path: Path) -> None:
     """FP32 is FP32, TF32 and FP16 have ten bits of mantissa, and all are timed with graphs."""
-    judge = find_judge(PROJECT)
+    judge = find_build_gpu(PROJECT).judge
     assert isinstance(judge, GpuJudge), judge
     spec = write_model(TEXT, net__onnx=convolutions().SerializeToString(), data__py=DATA)
     names = ("onnx-fp32", "onnx-tf32", "onnx-fp16")
@@ -98,7 +98,7 @@ def products() -> onnx.ModelProto:
 
 def test_products_in_bf16_run_on_the_gpu(write_model: WriteModel, tmp_path: Path) -> None:
     """The provider has their kernels; their answers pass the gate and differ from FP32 more than FP16's do."""
-    judge = find_judge(PROJECT)
+    judge = find_build_gpu(PROJECT).judge
     assert isinstance(judge, GpuJudge), judge
     data = DATA.replace(f"(8, {CHANNELS}, {SIZE}, {SIZE})", "(8, 256)")
     gpu = "serving: {instance_group: [{kind: gpu}]}\n"
@@ -113,7 +113,7 @@ def test_products_in_bf16_run_on_the_gpu(write_model: WriteModel, tmp_path: Path
 
 def test_pairs_leave_every_node_on_the_gpu(tmp_path: Path) -> None:
     """A QDQ file takes CUDA graphs with the entry that target gpu gives its session, and answers as the CPU does."""
-    judge = find_judge(PROJECT)
+    judge = find_build_gpu(PROJECT).judge
     assert isinstance(judge, GpuJudge), judge
     file = tmp_path / "model.onnx"
     onnx.save(onnx.parser.parse_model(PAIRED), file)
@@ -130,7 +130,7 @@ def test_pairs_leave_every_node_on_the_gpu(tmp_path: Path) -> None:
 @pytest.mark.needs("modelopt")
 def test_quantized_files_run_on_the_gpu(write_model: WriteModel, tmp_path: Path) -> None:
     """Their answers pass the gate; how fast they are is for the table of `build --variants`."""
-    judge = find_judge(PROJECT)
+    judge = find_build_gpu(PROJECT).judge
     assert isinstance(judge, GpuJudge), judge
     spec = write_model(TEXT, net__onnx=convolutions().SerializeToString(), data__py=DATA)
     names = ("onnx-fp32", "onnx-fp16", "onnx-int8-qdq", "onnx-fp8")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 
 from bench.__main__ import main
 from bench.gpu.engines import compare
-from tritonkit.repository.optimize.gpu import find_gpu
+from tests.fakedriver import FakeDriver
+from tests.waiting import eventually
+from tritonkit.repository.optimize import gpu
+from tritonkit.repository.optimize.gpu import find_capability, find_gpu, why_no_gpu
 
 
 @pytest.mark.skipif(find_gpu() is not None, reason="there is a GPU: run python -m bench gpu")
@@ -20,6 +24,37 @@ def test_the_gpu_bench_says_in_one_line_that_there_is_no_gpu(capsys: pytest.Capt
     assert printed.out == ""
     (line,) = printed.err.splitlines()
     assert "the CUDA driver shows none" in line
+
+
+@pytest.fixture
+def driver(fake_driver: FakeDriver) -> Iterator[FakeDriver]:
+    """A driver that no earlier answer hides, and whose answer does not outlast the test."""
+    gpu._first_gpu.cache_clear()
+    yield fake_driver
+    gpu._first_gpu.cache_clear()
+
+
+def test_the_driver_names_its_first_gpu(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its compute capability, and with the reason where there is none."""
+    driver.answer(monkeypatch)
+    assert (find_gpu(), find_capability(), why_no_gpu()) == ("NVIDIA H100 80GB HBM3", "9.0", "")
+    gpu._first_gpu.cache_clear()
+    driver.answer(monkeypatch, devices=0)
+    assert (find_gpu(), find_capability(), why_no_gpu()) == (None, "", "CUDA sees no GPU")
+
+
+def test_a_driver_that_hangs_is_left_alone(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel may not end its process: nothing waits for that, and it is asked once."""
+    processes: list[subprocess.Popen[bytes]] = []
+    driver.answer(monkeypatch, hangs=1)
+    monkeypatch.setattr(gpu, "_ASK_S", 0.5)
+    with monkeypatch.context() as unkillable:
+        unkillable.setattr(subprocess.Popen, "kill", lambda process: processes.append(process))
+        assert find_gpu() is None
+    assert why_no_gpu() == "the NVIDIA driver hangs: no answer within 0.5 s"
+    (process,) = processes
+    process.kill()
+    eventually(lambda: process.returncode is not None, "the process is waited for once it can end")
 
 
 def test_contenders_are_compared_with_the_first() -> None:

@@ -21,6 +21,7 @@ from tritonkit.repository.optimize.variants import FORMS, TARGETS, for_target, s
 from tritonkit.repository.pipeline import build_repository
 from tritonkit.repository.render.gpu_memory import Card
 from tritonkit.serve import judge
+from tritonkit.serve.core import devices
 
 
 def of_variant(write_model: WriteModel, variant: str) -> Spec:
@@ -77,24 +78,40 @@ def test_a_gpu_is_named_with_its_driver(tmp_path: Path, monkeypatch: pytest.Monk
     assert gpu.described_gpu() == "NVIDIA Fake 80GB, driver 580.159.04"
 
 
-def test_the_judge_is_the_servers_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_judge_is_the_servers_environment(
+    fake_driver: FakeDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each lack is a reason to judge on the CPU."""
-    monkeypatch.setattr(gpu, "find_gpu", lambda: None)
-    assert judge.find_judge(tmp_path) == "the CUDA driver shows no GPU on this machine"
-    monkeypatch.setattr(gpu, "find_gpu", lambda: "NVIDIA Fake 80GB")
+    fake_driver.answer(monkeypatch)
     python: Path | None = None
     monkeypatch.setattr(judge, "find_server", lambda root: SimpleNamespace(python_bin=python))
-    assert judge.find_judge(tmp_path) == "tritonserver on PATH is not tritonkit's own"
+    assert judge.find_build_gpu(tmp_path).judge == "tritonserver on PATH is not tritonkit's own"
     python = tmp_path / "bin"
-    reason = judge.find_judge(tmp_path)
+    reason = judge.find_build_gpu(tmp_path).judge
     assert isinstance(reason, str)
     assert "its CUDA provider is not installed (tritonkit server install --gpu)" in reason
     monkeypatch.setattr(judge, "why_no_provider", lambda environment: "")
     monkeypatch.setattr(judge, "cuda_libraries", lambda environment: (environment / "libcudart.so.13",))
-    found = judge.find_judge(tmp_path)
+    found = judge.find_build_gpu(tmp_path).judge
     assert isinstance(found, GpuJudge)
     assert found.environment.python == tmp_path / "bin" / "python"
     assert found.environment.libraries == (str(tmp_path / "libcudart.so.13"),)
+    assert found.environment.gpu == "NVIDIA H100 80GB HBM3, driver 580.159.04"
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"), [({"devices": 0}, "CUDA sees no GPU"), ({"hangs": 1}, "the NVIDIA driver hangs: no answer")]
+)
+def test_without_a_gpu_that_answers_the_cpu_judges(
+    fake_driver: FakeDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, facts: dict[str, int], reason: str
+) -> None:
+    """The driver is asked once, and for a bounded time; there is no card that would have to hold the networks."""
+    fake_driver.answer(monkeypatch, **facts)
+    monkeypatch.setattr(devices, "_ASK_S", 0.5 if "hangs" in facts else 60.0)
+    found = judge.find_build_gpu(tmp_path)
+    assert found.card is None
+    assert isinstance(found.judge, str)
+    assert found.judge.startswith(reason)
 
 
 def test_a_network_that_this_machines_gpu_cannot_hold_is_refused(
@@ -102,7 +119,7 @@ def test_a_network_that_this_machines_gpu_cannot_hold_is_refused(
 ) -> None:
     """Its weights count once, because instances without graphs share them; nothing counts on the CPU."""
     fake_driver.answer(monkeypatch, bytes=50)
-    card = judge.find_card()
+    card = judge.find_build_gpu(root).card
     assert card == Card("NVIDIA H100 80GB HBM3", 50)
     serving = "serving: {max_batch_size: 64, instance_group: [{kind: gpu, count: 2}]}"
     text = f"name: net\nnetwork: {{onnx: net.onnx}}\n{serving}\n"
@@ -121,6 +138,6 @@ def test_a_network_that_this_machines_gpu_cannot_hold_is_refused(
 
 
 @pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="this machine has a GPU")
-def test_a_machine_without_a_gpu_has_no_card() -> None:
+def test_a_machine_without_a_gpu_has_no_card(tmp_path: Path) -> None:
     """Nothing is refused there: the repository is for another machine."""
-    assert judge.find_card() is None
+    assert judge.find_build_gpu(tmp_path).card is None

@@ -21,7 +21,7 @@ from tritonkit.repository.pipeline import render_models
 from tritonkit.repository.render.gpu_network import read_network
 from tritonkit.serve.gpus import find_devices
 from tritonkit.serve.install import find_server
-from tritonkit.serve.judge import find_judge
+from tritonkit.serve.judge import find_build_gpu
 
 __all__ = ["find_artifacts", "find_gpus", "find_space", "refuse"]
 
@@ -72,7 +72,7 @@ def find_artifacts(
         variants: the variants to try, as for a build.
         served_alone: whether only the one that is served now counts, because others are other files.
     """
-    judge = find_judge(root) if target == "gpu" else ""
+    judge = find_build_gpu(root).judge if target == "gpu" else ""
     cache = BuildCache.of_project(root)
     results = evaluate(
         spec,

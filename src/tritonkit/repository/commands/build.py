@@ -94,7 +94,7 @@ def command(
     """
     from tritonkit.repository.pipeline import build_repository
     from tritonkit.repository.publish.numbers import used_by_all
-    from tritonkit.serve.judge import find_card, find_judge
+    from tritonkit.serve.judge import find_build_gpu
 
     folder = project_folder(root)
     watched.limit(seconds("--step-timeout", options.step_timeout, least=1))
@@ -105,6 +105,7 @@ def command(
         return
     if not options.force:
         watched.can_continue()
+    gpu = find_build_gpu(folder) if options.target is TargetChoice.gpu else None
     with _reporting(len(chosen) > 0, folder, as_json) as shown:
         repository = build_repository(
             folder,
@@ -120,9 +121,9 @@ def command(
             keep_going=True,
             prover=_prove,
             refused=watch.refused,
-            gpu=find_judge(folder) if options.target is TargetChoice.gpu else "",
+            gpu=gpu.judge if gpu else "",
             container=_container(options, shown),
-            card=find_card() if options.target is TargetChoice.gpu else None,
+            card=gpu.card if gpu else None,
         )
     if as_json or repository.results:
         _print_built(repository, options.dry_run, as_json)

@@ -68,6 +68,17 @@ def test_without_a_gpu_a_package_for_one_is_refused(
     assert problem.todo == "build on such a machine; or choose torch-export, which any GPU runs"
 
 
+def test_a_driver_that_hangs_does_not_hold_up_a_build(
+    write_model: WriteModel, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyTorch, which would wait for it without end, does not ask it."""
+    monkeypatch.setattr(torch_compile, "why_no_gpu", lambda: "the NVIDIA driver hangs: no answer within 60 s")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: pytest.fail("PyTorch asked the driver"))
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    problem = refused(spec_of(write_model), root, "torch-compile-cuda")
+    assert problem.found.endswith("(CUDA 13.0) finds no GPU: the NVIDIA driver hangs: no answer within 60 s")
+
+
 def test_a_package_for_a_gpu_is_of_target_gpu_alone(write_model: WriteModel) -> None:
     """`all` leaves it out of other targets."""
     spec = spec_of(write_model)
@@ -88,6 +99,7 @@ def card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
             archive.writestr("model/archive_format", "pt2")
             archive.writestr("model/data/aotinductor/model/m.wrapper_metadata.json", json.dumps(NOTES))
 
+    monkeypatch.setattr(torch_compile, "why_no_gpu", str)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H100 80GB HBM3")
     monkeypatch.setattr(torch._inductor, "aoti_compile_and_package", pack)

@@ -8,7 +8,7 @@ from typing import Any
 
 from tritonkit.errors import BuildError
 from tritonkit.extras import need
-from tritonkit.repository.optimize.gpu import find_gpu
+from tritonkit.repository.optimize.gpu import find_gpu, why_no_gpu
 
 __all__ = ["FP8_CAPABILITY", "Library", "Log", "choose_library", "serves_here"]
 
@@ -63,7 +63,7 @@ def choose_library() -> Library:
             "import tensorrt" if gpu else "import tensorrt_rtx",
             found=f"TensorRT is not installed for the {gpu}"
             if gpu
-            else "there is no GPU, and TensorRT-RTX, which builds plans without one, is not installed",
+            else f"there is no GPU ({why_no_gpu()}), and TensorRT-RTX, which needs none, is not installed",
             wanted="`tensorrt` on a machine with a GPU, `tensorrt_rtx` on any other",
             todo="pip install tensorrt" if gpu else "pip install 'tritonkit[tensorrt]'",
         )

@@ -19,6 +19,7 @@ from tritonkit.errors import BuildError
 from tritonkit.extras import need
 from tritonkit.repository.export.quiet import quiet
 from tritonkit.repository.modelspec import Spec
+from tritonkit.repository.optimize.gpu import why_no_gpu
 from tritonkit.repository.optimize.variants.torch_export import (
     check_dtypes,
     copy_server,
@@ -112,12 +113,14 @@ def _write_package(torch: Any, job: Job, folder: Path, program: Any, settings: d
 
 def _check_gpu(torch: Any, spec: Spec) -> None:
     """Kernels are compiled, and tried at several sizes, on the GPU itself."""
-    if torch.cuda.is_available():
+    wrong = why_no_gpu()  # first: PyTorch waits without end for a driver that hangs
+    if not wrong and torch.cuda.is_available():
         return
     cuda = torch.version.cuda
+    finding = f"(CUDA {cuda}) finds no GPU{f': {wrong}' if wrong else ''}" if cuda else "has no CUDA"
     raise BuildError(
         f"{spec.file} variant torch-compile-cuda",
-        found=f"PyTorch {torch.__version__} {f'(CUDA {cuda}) finds no GPU' if cuda else 'has no CUDA'}",
+        found=f"PyTorch {torch.__version__} {finding}",
         wanted="a GPU like the server's, for which AOTInductor compiles, and a PyTorch with CUDA",
         todo="build on such a machine; or choose torch-export, which any GPU runs",
     )
