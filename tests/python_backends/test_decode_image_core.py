@@ -7,7 +7,7 @@ import zlib
 
 import numpy as np
 import pytest
-from decode_image_core import Settings, decode_image
+from decode_image_core import Settings, decode_image, decode_sized, decoded_bytes
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -58,7 +58,7 @@ def test_default_scale_mean_and_std() -> None:
     np.testing.assert_allclose(pixels[:, 0, 0], (1 - np.array(mean)) / np.array(std), rtol=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["PNG", "JPEG"])
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
 @pytest.mark.parametrize("channels", [1, 3])
 def test_bytes_are_the_values_that_floats_are_made_of(kind: str, channels: int) -> None:
     """UINT8 gives the same 0..255 values, resized in the same way, in a quarter of the memory."""
@@ -134,6 +134,114 @@ def test_cmyk_jpeg_is_converted() -> None:
     np.testing.assert_allclose(pixels[:, 0, 0], [0, 255, 255], atol=3)
 
 
+@pytest.mark.parametrize("lossless", [True, False])
+@pytest.mark.parametrize("mode", ["RGB", "RGBA"])
+def test_webp_is_decoded(mode: str, lossless: bool) -> None:
+    """Lossless WebP gives a PNG's own pixels, lossy nearly; what is clear shows the background."""
+    image = noise(20, 30).convert(mode)
+    if mode == "RGBA":
+        image.putalpha(Image.new("L", image.size, 0))
+    settings = Settings(height=20, width=30, **RAW)
+    expected = decode_image(encoded(image), settings)
+    pixels = decode_image(encoded(image, "WEBP", lossless=lossless, quality=95), settings)
+    np.testing.assert_allclose(pixels, expected, atol=0 if lossless else 40)
+    assert np.abs(pixels - expected).mean() < 4
+
+
+def test_webp_has_the_size_of_its_header() -> None:
+    """Each of the three kinds of header gives the size before anything is decoded."""
+    image = noise(19, 301)
+    for options in ({"lossless": True}, {"quality": 50}, {"quality": 50, "exif": b"Exif\0\0MM"}):
+        data = encoded(image, "WEBP", **options)
+        assert decoded_bytes(data, Settings()) == 19 * 301 * 8
+        with pytest.raises(ValueError, match="the image is 301 x 19"):
+            decode_image(data, Settings(max_pixels=300))
+
+
+def test_bgr_and_nhwc_are_the_same_values_in_another_order() -> None:
+    """Color order and layout move values; mean and std go with the output's channels."""
+    data = encoded(noise(9, 12))
+    mean = (0.1, 0.2, 0.3)
+    size = {"height": 9, "width": 12}
+    plain = decode_image(data, Settings(**size, mean=mean))
+    last = decode_image(data, Settings(**size, mean=mean, layout="NHWC"))
+    np.testing.assert_array_equal(last, plain.transpose(1, 2, 0))
+    turned = decode_image(data, Settings(**size, mean=mean[::-1], color="BGR"))
+    np.testing.assert_array_equal(turned, plain[::-1])
+    both = decode_image(data, Settings(**size, dtype="UINT8", color="BGR", layout="NHWC"))
+    assert both.flags.c_contiguous
+    np.testing.assert_array_equal(both, np.asarray(noise(9, 12))[:, :, ::-1])
+    gray = decode_image(data, Settings(**size, channels=1, layout="NHWC"))
+    assert gray.shape == (9, 12, 1)
+
+
+def yolo_letterbox(size: tuple[int, int], target: tuple[int, int]) -> tuple[int, int, int, int]:
+    """Left, top, width and height by the formulas that Ultralytics publishes for its LetterBox (auto=False)."""
+    ratio = min(target[1] / size[1], target[0] / size[0])
+    new = round(size[0] * ratio), round(size[1] * ratio)
+    across, down = (target[0] - new[0]) / 2, (target[1] - new[1]) / 2
+    return round(across - 0.1), round(down - 0.1), *new
+
+
+@pytest.mark.parametrize("size", [(640, 480), (480, 641), (33, 64), (1000, 17), (1, 1), (5, 4), (1281, 719)])
+@pytest.mark.parametrize("target", [(64, 64), (64, 48), (31, 64)])
+def test_letterbox_is_that_of_yolo(size: tuple[int, int], target: tuple[int, int]) -> None:
+    """The image lies where YOLO puts it, and pad_value lies around it, before scale, mean and std."""
+    image = noise(size[1], size[0])
+    settings = Settings(height=target[1], width=target[0], resize="letterbox", scale=1.0, pad_value=7, mean=(1.0,))
+    pixels, source = decode_sized(encoded(image), settings)
+    assert source == size[::-1]
+    left, top, width, height = yolo_letterbox(size, target)
+    inside = (slice(None), slice(top, top + height), slice(left, left + width))
+    expected = np.asarray(image.resize((width, height), Image.Resampling.BILINEAR)).transpose(2, 0, 1)
+    np.testing.assert_array_equal(pixels[inside], expected - 1.0)
+    pixels[inside] = 6
+    np.testing.assert_array_equal(pixels, 6)
+
+
+@pytest.mark.parametrize(
+    ("size", "shown"),
+    [
+        ((640, 480), (66, 50)),
+        ((480, 640), (50, 66)),
+        ((50, 50), (50, 50)),
+        ((2000, 500), (80, 20)),
+        ((3, 900), (1, 70)),
+    ],
+)
+def test_shortest_has_the_size_of_torchvision(size: tuple[int, int], shown: tuple[int, int]) -> None:
+    """The shorter side has resize_to, or less where the longer would not fit; padding is right and at the bottom."""
+    image = noise(size[1], size[0])
+    settings = Settings(height=70, width=80, resize="shortest", resize_to=50, scale=1.0)
+    pixels = decode_image(encoded(image), settings)
+    expected = np.asarray(image.resize(shown, Image.Resampling.BILINEAR)).transpose(2, 0, 1)
+    np.testing.assert_array_equal(pixels[:, : shown[1], : shown[0]], expected)
+    assert (pixels[:, shown[1] :] == 114).all()
+    assert (pixels[:, :, shown[0] :] == 114).all()
+
+
+@pytest.mark.parametrize("resize", ["stretch", "crop", "letterbox", "shortest"])
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "I;16", "CMYK"])
+def test_one_pixel_of_any_mode_fills_its_place(mode: str, resize: str) -> None:
+    """A white image of 1 x 1 is white wherever it lies."""
+    white = Image.fromarray(np.full((1, 1), 65535, np.uint16)) if mode == "I;16" else Image.new("RGB", (1, 1), "white")
+    data = encoded(white if mode == "I;16" else white.convert(mode), "JPEG" if mode == "CMYK" else "PNG")
+    to = 6 if resize == "shortest" else 8
+    pixels, size = decode_sized(data, Settings(height=6, width=8, resize=resize, resize_to=to))
+    assert size == (1, 1)
+    assert (pixels[:, :, 1:6] > 0.99).all() if resize != "shortest" else (pixels[:, :, :6] > 0.99).all()
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_image_size_is_that_of_the_upright_image(kind: str, orientation: int) -> None:
+    """Height and width are those that a viewer shows."""
+    exif = Image.Exif()
+    exif[274] = orientation
+    _, size = decode_sized(encoded(noise(4, 10), kind, exif=exif), Settings())
+    assert size == ((10, 4) if orientation > 4 else (4, 10))
+
+
 UPRIGHT = {
     1: lambda a: a,
     2: lambda a: a[:, ::-1],
@@ -168,13 +276,16 @@ def test_unreadable_exif_is_ignored() -> None:
     ("data", "message"),
     [
         (b"", "0 bytes"),
-        (b"hello, I am text", "not a PNG or JPEG"),
+        (b"hello, I am text", "not a PNG, JPEG or WebP"),
         (b"\x89PNG\r\n\x1a\n", "damaged header"),
         (b"\xff\xd8\xff", "damaged header"),
         (b"\xff\xd8\xff\xe0" + b"\x00" * 100, "damaged header"),
-        (encoded(Image.new("RGB", (4, 4)), "GIF"), "not a PNG or JPEG"),
-        (encoded(Image.new("RGB", (4, 4)), "BMP"), "not a PNG or JPEG"),
-        (encoded(Image.new("RGB", (4, 4)), "TIFF"), "not a PNG or JPEG"),
+        (encoded(Image.new("RGB", (4, 4)), "GIF"), "not a PNG, JPEG or WebP"),
+        (encoded(Image.new("RGB", (4, 4)), "BMP"), "not a PNG, JPEG or WebP"),
+        (encoded(Image.new("RGB", (4, 4)), "TIFF"), "not a PNG, JPEG or WebP"),
+        (b"RIFF\x24\x00\x00\x00WAVEfmt ", "not a PNG, JPEG or WebP"),
+        (b"RIFF\x24\x00\x00\x00WEBP", "damaged header: it has no frame header"),
+        (b"RIFF\x24\x00\x00\x00WEBPVP8 \x14\x00\x00\x00" + bytes(20), "damaged header: it begins with"),
     ],
 )
 def test_what_is_not_an_image_is_refused(data: bytes, message: str) -> None:
@@ -183,7 +294,7 @@ def test_what_is_not_an_image_is_refused(data: bytes, message: str) -> None:
         decode_image(data, Settings())
 
 
-@pytest.mark.parametrize("kind", ["PNG", "JPEG"])
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
 def test_no_cut_gives_half_an_image(kind: str) -> None:
     """Cut at any byte, a file is refused, or, with only its end mark gone, decodes in full."""
     settings = Settings(height=24, width=24)
@@ -198,6 +309,13 @@ def test_no_cut_gives_half_an_image(kind: str) -> None:
         accepted += 1
         np.testing.assert_array_equal(pixels, whole)
     assert accepted <= 24
+
+
+def test_half_a_webp_says_that_it_is_truncated() -> None:
+    """A cut WebP is refused before it is decoded."""
+    data = encoded(noise(64, 48), "WEBP")
+    with pytest.raises(ValueError, match="the WebP image is refused: it is truncated"):
+        decode_image(data[: len(data) * 3 // 4], Settings())
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "progressive"])
@@ -234,7 +352,7 @@ def test_a_file_past_max_bytes_is_refused() -> None:
     decode_image(data, Settings(max_bytes=len(data)))
 
 
-@given(st.data(), st.sampled_from(["PNG", "JPEG"]))
+@given(st.data(), st.sampled_from(["PNG", "JPEG", "WEBP"]))
 def test_damage_gives_an_error_or_an_image(data: st.DataObject, kind: str) -> None:
     """With any bytes overwritten, the outcome is a ValueError or finite pixels of the right shape."""
     file = bytearray(encoded(noise(12, 12), kind))
@@ -287,6 +405,11 @@ def test_crop_of_a_thin_image_stays_small() -> None:
         ({"std": (0.0,)}, "std: found"),
         ({"scale": float("nan")}, "wanted finite numbers"),
         ({"resize": "crop", "resize_to": 200}, "resize_to: found 200, wanted at least 224"),
+        ({"resize": "shortest", "resize_to": 225}, "resize_to: found 225, wanted at most 224"),
+        ({"color": "GBR"}, "color: found GBR"),
+        ({"color": "BGR", "channels": 1}, "color: found BGR with channels 1"),
+        ({"layout": "CHW"}, "layout: found CHW"),
+        ({"pad_value": 256}, "pad_value: found 256, wanted 0 to 255"),
     ],
 )
 def test_unfit_parameters_are_refused(values: dict[str, object], message: str) -> None:

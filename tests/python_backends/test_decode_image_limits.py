@@ -81,6 +81,16 @@ def jpeg(size: tuple[int, int], mode: str = "RGB", **options: Any) -> bytes:
     return file.getvalue()
 
 
+def webp(size: tuple[int, int], mode: str = "RGB", **options: Any) -> bytes:
+    """A WebP of a slope, half clear where it has alpha."""
+    file = io.BytesIO()
+    image = Image.linear_gradient("L").resize(size).convert(mode)
+    if mode == "RGBA":
+        image.putalpha(128)
+    image.save(file, "WEBP", method=0, **options)
+    return file.getvalue()
+
+
 def exif(orientation: int, rationals: int = 0) -> bytes:
     """An EXIF directory of an orientation and one tag of many values."""
     head = b"MM\x00*\x00\x00\x00\x08" + struct.pack(">H", 2)
@@ -126,6 +136,10 @@ def test_what_would_take_too_much_is_refused_by_its_header(data: Any, message: s
         (lambda: png(3000, 3000, 1, 3, chunk(b"PLTE", bytes(6)) + chunk(b"tRNS", b"\0")), 3),
         (lambda: jpeg((3000, 3000), "CMYK"), 4),
         (lambda: jpeg((3000, 3000), progressive=True, subsampling=0), 6),
+        (lambda: webp((3000, 3000)), 8),
+        (lambda: webp((3000, 3000), "RGBA"), 8),
+        (lambda: webp((3000, 3000), "RGBA", lossless=True), 8),
+        (lambda: webp((3000, 3000), lossless=True, exif=exif(6)), 8),
     ],
     ids=[
         "RGB",
@@ -137,6 +151,10 @@ def test_what_would_take_too_much_is_refused_by_its_header(data: Any, message: s
         "palette with alpha",
         "CMYK",
         "progressive",
+        "WebP",
+        "WebP with alpha",
+        "lossless WebP with alpha",
+        "lossless WebP turned",
     ],
 )
 def test_peak_memory_is_three_times_the_decoded_bytes(data: Any, decoded: int, tmp_path: Path) -> None:
@@ -186,11 +204,11 @@ def test_endless_parts_are_refused(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["PNG", "GIF", "WEBP", "TIFF"])
 def test_several_frames_are_refused(kind: str) -> None:
-    """An animated PNG is refused as such; other formats of several frames are neither PNG nor JPEG."""
+    """An animated PNG or WebP is refused as such; other formats of several frames are neither of the three."""
     frames = [Image.new("RGB", (8, 8), color) for color in ("red", "blue", "green")]
     file = io.BytesIO()
     frames[0].save(file, kind, save_all=True, append_images=frames[1:])
-    message = "several frames" if kind == "PNG" else "not a PNG or JPEG"
+    message = {"PNG": "several frames", "WEBP": "an animation"}.get(kind, "not a PNG, JPEG or WebP")
     with pytest.raises(ValueError, match=message):
         decode_image(file.getvalue(), Settings())
 

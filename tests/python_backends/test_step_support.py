@@ -103,7 +103,8 @@ def test_contract_is_well_formed(name: str) -> None:
         assert parameter["help"]
         assert ("default" in parameter) != parameter.get("required", False)
         assert (parameter["type"] == "file") == ("place" in parameter)
-    for tensor in (*step["inputs"].values(), *step["outputs"].values()):
+    tensors = (*step["inputs"].values(), *step["outputs"].values())
+    for tensor in (form for forms in tensors for form in (forms if isinstance(forms, list) else [forms])):
         if tensor["dtype"].startswith("$"):
             assert step["parameters"][tensor["dtype"][1:]]["choices"]
         for dim in tensor["shape"]:

@@ -36,6 +36,21 @@ std::array<float, 3> numbers(const Config& config, const std::string& name, floa
   return values;
 }
 
+enum class Resize { kStretch, kCrop, kLetterbox, kShortest, kUnknown };
+
+Resize resize_named(const std::string& name) {
+  if (name.empty() || name == "stretch") return Resize::kStretch;
+  if (name == "crop") return Resize::kCrop;
+  if (name == "letterbox") return Resize::kLetterbox;
+  return name == "shortest" ? Resize::kShortest : Resize::kUnknown;
+}
+
+// The part `box` of the source, resized to `width` and `height`, lies at `left` and `top` in the network's image.
+struct Placement {
+  Box box;
+  size_t width, height, left, top;
+};
+
 class DecodeImage : public Step {
  public:
   explicit DecodeImage(const Config& config)
@@ -43,10 +58,14 @@ class DecodeImage : public Step {
         width_(whole(config, "width", 224)),
         channels_(whole(config, "channels", 3)),
         resize_to_(whole(config, "resize_to", 256)),
-        crop_(config.parameter("resize") == "crop"),
+        resize_(resize_named(config.parameter("resize"))),
+        pad_(static_cast<uint8_t>(whole(config, "pad_value", 114))),
         filter_(filter_named(config.parameter("resample").empty() ? "bilinear" : config.parameter("resample"))),
         background_(config.parameter("background") == "black" ? uint8_t{0} : uint8_t{255}),
         bytes_(config.parameter("dtype") == "UINT8"),
+        reversed_(config.parameter("color") == "BGR"),
+        channels_last_(config.parameter("layout") == "NHWC"),
+        gives_size_(config.is_on("image_size", false)),
         scale_(static_cast<float>(number(config, "scale", 1.0 / 255))),
         mean_(numbers(config, "mean", 0)),
         std_(numbers(config, "std", 1)),
@@ -57,19 +76,28 @@ class DecodeImage : public Step {
 
   bool answer(StepRequest& request) override {
     const StepInput* input = request.input("image");
-    if (filter_ == nullptr || input == nullptr || input->shape.size() != 2 || input->shape[1] != 1) return false;
+    if (filter_ == nullptr || resize_ == Resize::kUnknown) return false;
+    if (input == nullptr || input->shape.size() != 2 || input->shape[1] != 1) return false;
     if (!request.is_wanted("pixels") || !read_elements(*input, &files_)) return false;
     decoded_ = 0;
     images_.clear();
+    sizes_.clear();
     for (std::string_view file : files_) {
       images_.emplace_back();
       if (!decode(file, &images_.back())) return false;
     }
-    const Shape shape{input->shape[0], static_cast<int64_t>(channels_), static_cast<int64_t>(height_),
-                      static_cast<int64_t>(width_)};
+    const auto height = static_cast<int64_t>(height_), width = static_cast<int64_t>(width_);
+    const auto channels = static_cast<int64_t>(channels_);
+    const int64_t batch = input->shape[0];
+    const Shape shape = channels_last_ ? Shape{batch, height, width, channels} : Shape{batch, channels, height, width};
     const TRITONSERVER_DataType type = bytes_ ? TRITONSERVER_TYPE_UINT8 : TRITONSERVER_TYPE_FP32;
     std::byte* to = request.output("pixels", type, shape, bytes_of(type, shape));
     for (const Image& image : images_) to = write(image, to);
+    if (gives_size_ && request.is_wanted("image_size")) {
+      const size_t bytes = sizes_.size() * sizeof(int64_t);
+      std::byte* place = request.output("image_size", TRITONSERVER_TYPE_INT64, {batch, 2}, bytes);
+      if (bytes != 0) std::memcpy(place, sizes_.data(), bytes);
+    }
     return true;
   }
 
@@ -84,12 +112,48 @@ class DecodeImage : public Step {
       to_gray(image);
     }
     flatten(image, background_);
-    const Box box =
-        crop_ ? cropped(*image) : Box{0, 0, static_cast<float>(image->width), static_cast<float>(image->height)};
-    if (!resizes_in_bounds(box)) return false;
-    *image = resized(*image, width_, height_, box, *filter_);
+    sizes_.push_back(static_cast<int64_t>(image->height));
+    sizes_.push_back(static_cast<int64_t>(image->width));
+    const Placement place = place_of(*image);
+    if (!resizes_in_bounds(place)) return false;
+    *image = resized(*image, place.width, place.height, place.box, *filter_);
     if (channels_ == 3) to_rgb(image);
+    if (image->width != width_ || image->height != height_) *image = padded(*image, place);
     return true;
+  }
+
+  // As place() of decode_image_geometry.py.
+  Placement place_of(const Image& image) const {
+    const Box all{0, 0, static_cast<float>(image.width), static_cast<float>(image.height)};
+    if (resize_ == Resize::kCrop) return {cropped(image), width_, height_, 0, 0};
+    if (resize_ == Resize::kStretch) return {all, width_, height_, 0, 0};
+    if (resize_ == Resize::kShortest) {
+      const size_t shorter = std::min(image.width, image.height);
+      const size_t width = resize_to_ * image.width / shorter, height = resize_to_ * image.height / shorter;
+      if (width <= width_ && height <= height_) return {all, width, height, 0, 0};
+    }
+    const double ratio = std::min(static_cast<double>(width_) / static_cast<double>(image.width),
+                                  static_cast<double>(height_) / static_cast<double>(image.height));
+    const auto scaled = [&](size_t side) {
+      return std::max(size_t{1}, static_cast<size_t>(std::nearbyint(static_cast<double>(side) * ratio)));
+    };
+    const size_t width = scaled(image.width), height = scaled(image.height);
+    if (resize_ == Resize::kShortest) return {all, width, height, 0, 0};
+    const auto start = [](size_t room, size_t side) {
+      return static_cast<size_t>(std::max(std::nearbyint(static_cast<double>(room - side) / 2 - 0.1), 0.0));
+    };
+    return {all, width, height, start(width_, width), start(height_, height)};
+  }
+
+  Image padded(const Image& image, const Placement& place) const {
+    Image out{width_, height_, image.channels, {}};
+    out.pixels.assign(width_ * height_ * image.channels, pad_);
+    const size_t line = image.width * image.channels;
+    for (size_t row = 0; row < image.height; ++row) {
+      uint8_t* to = out.pixels.data() + ((place.top + row) * width_ + place.left) * image.channels;
+      std::memcpy(to, image.pixels.data() + row * line, line);
+    }
+    return out;
   }
 
   // What torchvision's Resize of the shorter side, then CenterCrop would keep of it.
@@ -110,42 +174,53 @@ class DecodeImage : public Step {
   }
 
   // Far inside of what decode_image_core.py takes: what is near it is Python's to judge.
-  bool resizes_in_bounds(const Box& box) const {
-    const double rows = box.bottom - box.top, columns = box.right - box.left;
-    const double between = static_cast<double>(width_ * channels_) * rows;
+  bool resizes_in_bounds(const Placement& place) const {
+    const double rows = place.box.bottom - place.box.top, columns = place.box.right - place.box.left;
+    const double between = static_cast<double>(place.width * channels_) * rows;
     return between + 64 * filter_->support * (rows + columns) <=
            static_cast<double>(std::min(kMostBytes, most_decoded_));
   }
 
-  // [height, width, channels] to [channels, height, width], scaled; gives the place behind it.
+  // [height, width, channels] in the order that the network takes, scaled; gives the place behind it.
   std::byte* write(const Image& image, std::byte* to) const {
     const size_t count = height_ * width_;
-    for (size_t channel = 0; channel < channels_; ++channel) {
-      const uint8_t* from = image.pixels.data() + channel;
-      for (size_t place = 0; place < count; ++place, from += channels_) {
-        if (bytes_) {
-          *to++ = static_cast<std::byte>(*from);
-          continue;
-        }
-        const float value = (static_cast<float>(*from) * scale_ - mean_[channel]) / std_[channel];
-        std::memcpy(to, &value, sizeof value);
-        to += sizeof value;
+    if (channels_last_) {
+      for (size_t place = 0; place < count; ++place) {
+        for (size_t channel = 0; channel < channels_; ++channel) to = write(image, place, channel, to);
       }
+      return to;
+    }
+    for (size_t channel = 0; channel < channels_; ++channel) {
+      for (size_t place = 0; place < count; ++place) to = write(image, place, channel, to);
     }
     return to;
   }
 
+  // A single value; `channel` counts in the network's order.
+  std::byte* write(const Image& image, size_t place, size_t channel, std::byte* to) const {
+    const uint8_t from = image.pixels[place * channels_ + (reversed_ ? channels_ - 1 - channel : channel)];
+    if (bytes_) {
+      *to = static_cast<std::byte>(from);
+      return to + 1;
+    }
+    const float value = (static_cast<float>(from) * scale_ - mean_[channel]) / std_[channel];
+    std::memcpy(to, &value, sizeof value);
+    return to + sizeof value;
+  }
+
   size_t height_, width_, channels_, resize_to_;
-  bool crop_;
+  Resize resize_;
+  uint8_t pad_;
   const Filter* filter_;
   uint8_t background_;
-  bool bytes_;
+  bool bytes_, reversed_, channels_last_, gives_size_;
   float scale_;
   std::array<float, 3> mean_, std_;
   size_t most_pixels_, most_file_, most_decoded_, most_batch_;
   size_t decoded_ = 0;  // bytes of this request's images
   std::vector<std::string_view> files_;
   std::vector<Image> images_;
+  std::vector<int64_t> sizes_;  // height and width of each source
 };
 
 }  // namespace

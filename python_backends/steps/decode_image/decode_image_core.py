@@ -1,9 +1,9 @@
-"""Decode a PNG or JPEG to the pixels that a network takes.
+"""Decode a PNG, JPEG or WebP to the pixels that a network takes.
 
 Order: header checks, decode, 16 to 8 bit, alpha over the background, gray or RGB, EXIF orientation, resize (Pillow,
-anti-aliased), scale, mean and std. `resize="crop"` is the ImageNet evaluation transform as torchvision writes it:
-shorter side to `resize_to`, then the center. With `dtype="UINT8"` the bytes stay unchanged: a quarter of the data, for
-networks that normalize.
+anti-aliased), padding, scale, mean and std. `resize="crop"` is the ImageNet evaluation transform as torchvision writes
+it: shorter side to `resize_to`, then the center. With `dtype="UINT8"` the bytes stay unchanged: a quarter of the data,
+for networks that normalize.
 """
 
 from __future__ import annotations
@@ -16,18 +16,22 @@ from typing import TYPE_CHECKING, Any
 
 import decode_image_jpeg
 import decode_image_png
+import decode_image_webp
 import numpy as np
+from decode_image_geometry import Placement, check_frame, place, want
 from PIL import Image
+from PIL.ImageFile import ImageFile
 from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
+from PIL.WebPImagePlugin import WebPImageFile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from decode_image_header import Header
-    from PIL.ImageFile import ImageFile
 
-FORMATS: dict[str, Any] = {"PNG": decode_image_png, "JPEG": decode_image_jpeg}
+FORMATS: dict[str, Any] = {"PNG": decode_image_png, "JPEG": decode_image_jpeg, "WebP": decode_image_webp}
+PLUGINS: dict[str, type[ImageFile]] = {"PNG": PngImageFile, "JPEG": JpegImageFile, "WebP": WebPImageFile}
 UPRIGHT = {  # by EXIF orientation, as in PIL.ImageOps.exif_transpose
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -53,14 +57,17 @@ BYTE = 1 / 255  # the default scale: bytes to 0..1
 
 
 @dataclass(frozen=True)
-class Settings:
-    """The step's parameters; step.yaml explains each."""
+class PixelSettings:
+    """The parameters of pixels, which the step `crop` shares; step.yaml explains each."""
 
     height: int = 224
     width: int = 224
     channels: int = 3
+    color: str = "RGB"
+    layout: str = "NCHW"
     resize: str = "stretch"
     resize_to: int = 256
+    pad_value: int = 114
     resample: str = "bilinear"
     background: str = "white"
     dtype: str = "FP32"
@@ -74,50 +81,77 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Raise ValueError for values that the step cannot use."""
-        for name in ("height", "width", "resize_to", *LIMITS):
-            _want(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
-        _want(self.channels in (1, 3), "channels", self.channels, "1 (gray) or 3 (RGB)")
-        _want(self.resize in ("stretch", "crop"), "resize", self.resize, "stretch or crop")
-        _want(self.resample in RESAMPLE, "resample", self.resample, f"one of {sorted(RESAMPLE)}")
-        _want(self.background in BACKGROUND, "background", self.background, "white or black")
+        check_frame(self)
+        for name in LIMITS:
+            want(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
+        want(self.channels in (1, 3), "channels", self.channels, "1 (gray) or 3 (RGB)")
+        want(self.color in ("RGB", "BGR"), "color", self.color, "RGB or BGR")
+        want(self.channels == 3 or self.color == "RGB", "color", "BGR with channels 1", "RGB, or channels 3")
+        want(self.layout in ("NCHW", "NHWC"), "layout", self.layout, "NCHW or NHWC")
+        want(0 <= self.pad_value <= 255, "pad_value", self.pad_value, "0 to 255")
+        want(self.resample in RESAMPLE, "resample", self.resample, f"one of {sorted(RESAMPLE)}")
+        want(self.background in BACKGROUND, "background", self.background, "white or black")
         for name in ("mean", "std"):
             size = len(getattr(self, name))
             finite = np.isfinite((self.scale, *getattr(self, name))).all()
-            _want(bool(finite), f"scale or {name}", "not a finite number", "finite numbers")
-            _want(size in (1, self.channels), name, f"{size} values", f"1 or {self.channels}")
-        _want(all(value > 0 for value in self.std), "std", self.std, "values above 0")
-        if self.resize == "crop":
-            side = max(self.height, self.width)
-            _want(self.resize_to >= side, "resize_to", self.resize_to, f"at least {side}")
-        _want(self.dtype in DTYPES, "dtype", self.dtype, f"one of {sorted(DTYPES)}")
+            want(bool(finite), f"scale or {name}", "not a finite number", "finite numbers")
+            want(size in (1, self.channels), name, f"{size} values", f"1 or {self.channels}")
+        want(all(value > 0 for value in self.std), "std", self.std, "values above 0")
+        want(self.dtype in DTYPES, "dtype", self.dtype, f"one of {sorted(DTYPES)}")
         if self.dtype == "UINT8":
             plain = self.scale == BYTE and not any(self.mean) and set(self.std) == {1.0}
-            _want(plain, "dtype", "UINT8 with scale, mean or std", "FP32, or none of these")
+            want(plain, "dtype", "UINT8 with scale, mean or std", "FP32, or none of these")
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """The shape of an image's pixels."""
+        if self.layout == "NHWC":
+            return self.height, self.width, self.channels
+        return self.channels, self.height, self.width
 
 
-def _want(holds: bool, name: str, found: object, wanted: str) -> None:
-    if not holds:
-        raise ValueError(f"parameter {name}: found {found}, wanted {wanted}")
+@dataclass(frozen=True)
+class Settings(PixelSettings):
+    """The step's parameters."""
+
+    image_size: bool = False
 
 
-def decoded_bytes(data: bytes, settings: Settings) -> int:
+def decoded_bytes(data: bytes, settings: PixelSettings) -> int:
     """Bytes that an image takes when it is decoded, from its header: width x height x channels x bytes per channel.
 
     Raises:
-        ValueError: not a PNG or JPEG, damaged at its beginning, or beyond a limit.
+        ValueError: not a PNG, JPEG or WebP, damaged at its beginning, or beyond a limit.
     """
     return _checked_header(data, settings).decoded_bytes
 
 
-def decode_image(data: bytes, settings: Settings) -> np.ndarray:
+def decode_image(data: bytes, settings: PixelSettings) -> np.ndarray:
+    """The pixels of `decode_sized`."""
+    return decode_sized(data, settings)[0]
+
+
+def decode_sized(data: bytes, settings: PixelSettings) -> tuple[np.ndarray, tuple[int, int]]:
     """Decode one image, in at most three times its `decoded_bytes` of memory in addition to the file's own.
 
     Returns:
-        [channels, height, width]: float32, `(value 0..255 * scale - mean) / std`; or uint8, 0..255.
+        Pixels [channels, height, width], or [height, width, channels] with `layout` NHWC: float32,
+        `(value 0..255 * scale - mean) / std`; or uint8, 0..255. And height and width of the upright image.
 
     Raises:
-        ValueError: not a PNG or JPEG, too large (before decoding), several frames, truncated or damaged.
+        ValueError: not a PNG, JPEG or WebP, too large (before decoding), several frames, truncated or damaged.
     """
+    image, size = _decoded(data, settings, check_resize=True)
+    return pixels_of(_resized(image, settings), settings), size[::-1]
+
+
+def decode_upright(data: bytes, settings: PixelSettings) -> Image.Image:
+    """The whole image, upright, with 8 bits, in gray (L) or RGB; within the limits of `decode_sized`."""
+    return _decoded(data, settings, check_resize=False)[0]
+
+
+def _decoded(data: bytes, settings: PixelSettings, check_resize: bool) -> tuple[Image.Image, tuple[int, int]]:
+    """The upright image, and its width and height."""
     header = _checked_header(data, settings)
     size = (header.width, header.height)
     try:
@@ -125,7 +159,9 @@ def decode_image(data: bytes, settings: Settings) -> np.ndarray:
     except ValueError as error:
         raise ValueError(f"the {header.format} image is refused: {error}") from None
     turn = UPRIGHT.get(orientation)
-    _check_resize(size[::-1] if turn in SWAPS_SIDES else size, settings)
+    upright = size[::-1] if turn in SWAPS_SIDES else size
+    if check_resize:
+        _check_resize(upright, settings)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Pillow warns about odd metadata, which changes no pixel
         # Each step drops a name, so that its memory is freed before the next copy is made.
@@ -133,7 +169,7 @@ def decode_image(data: bytes, settings: Settings) -> np.ndarray:
         image = _flat(image, settings)
         if turn is not None:
             image = image.transpose(turn)
-        return _pixels(_resized(image, settings), settings)
+    return image, upright
 
 
 def fitting(counts: Sequence[int], limit: int) -> list[bool]:
@@ -145,14 +181,14 @@ def fitting(counts: Sequence[int], limit: int) -> list[bool]:
     return [fits[index] for index in range(len(counts))]
 
 
-def _checked_header(data: bytes, settings: Settings) -> Header:
+def _checked_header(data: bytes, settings: PixelSettings) -> Header:
     if not data:
         raise ValueError("the image has 0 bytes")
     if len(data) > settings.max_bytes:
         raise ValueError(f"the image has {len(data)} bytes; at most {settings.max_bytes} are taken")
-    kind = next((kind for kind, of in FORMATS.items() if data.startswith(of.SIGNATURE)), None)
+    kind = next((kind for kind, of in FORMATS.items() if of.matches(data)), None)
     if kind is None:
-        raise ValueError(f"not a PNG or JPEG: it starts with {data[:8].hex(' ')}")
+        raise ValueError(f"not a PNG, JPEG or WebP: it starts with {data[:8].hex(' ')}")
     try:
         header: Header = FORMATS[kind].read_header(data)
     except ValueError as error:
@@ -175,9 +211,8 @@ def _loaded(data: bytes, header: Header) -> ImageFile:
     limit with process-wide warnings.
     """
     size = f"{header.width} x {header.height}"
-    plugin: type[ImageFile] = PngImageFile if header.format == "PNG" else JpegImageFile
     try:
-        image = plugin(BytesIO(data))
+        image = PLUGINS[header.format](BytesIO(data))
     except Exception as error:  # Pillow raises a dozen classes on damaged files
         raise ValueError(f"the {header.format} image has a damaged header: {error}") from error
     if image.size != (header.width, header.height):  # the limits were checked against the other size
@@ -189,7 +224,7 @@ def _loaded(data: bytes, header: Header) -> ImageFile:
     return image
 
 
-def _check_resize(size: tuple[int, int], settings: Settings) -> None:
+def _check_resize(size: tuple[int, int], settings: PixelSettings) -> None:
     """Refuse an image that Pillow cannot resize within the memory limit.
 
     Pillow may shrink the width first and then the height, and keeps a weight for each source pixel along both sides, so
@@ -197,8 +232,9 @@ def _check_resize(size: tuple[int, int], settings: Settings) -> None:
     """
     if settings.resample == "nearest":
         return
-    left, top, right, bottom = _box(size, settings)
-    between = settings.width * (bottom - top) * settings.channels
+    placement = place(size, settings)
+    left, top, right, bottom = placement.box
+    between = placement.size[0] * (bottom - top) * settings.channels
     weights = 16 * SUPPORT[settings.resample] * (right - left + bottom - top)
     if between + weights > settings.max_decoded_bytes:
         raise ValueError(
@@ -207,7 +243,7 @@ def _check_resize(size: tuple[int, int], settings: Settings) -> None:
         )
 
 
-def _flat(image: Image.Image, settings: Settings) -> Image.Image:
+def _flat(image: Image.Image, settings: PixelSettings) -> Image.Image:
     """8-bit gray or RGB with any transparency laid over the background; gray stays gray."""
     gray = settings.channels == 1 or image.mode[0] in "1LI"
     mode = "L" if gray else "RGB"
@@ -224,7 +260,7 @@ def _flat(image: Image.Image, settings: Settings) -> Image.Image:
     return flat
 
 
-def _flat_tile(image: Image.Image, mode: str, settings: Settings) -> Image.Image:
+def _flat_tile(image: Image.Image, mode: str, settings: PixelSettings) -> Image.Image:
     if image.mode.startswith("I"):
         image = _eight_bit(image)
     if image.has_transparency_data:
@@ -244,44 +280,36 @@ def _eight_bit(image: Image.Image) -> Image.Image:
     return gray
 
 
-def _resized(image: Image.Image, settings: Settings) -> Image.Image:
-    """The image at the requested size, in gray or RGB as requested."""
-    size = (settings.width, settings.height)
-    image = image.resize(size, RESAMPLE[settings.resample], box=_box(image.size, settings))
-    return image.convert("L" if settings.channels == 1 else "RGB")
+def _resized(image: Image.Image, settings: PixelSettings) -> np.ndarray:
+    """The image at the requested size, in gray or RGB as requested: uint8 [height, width, channels]."""
+    return placed(image, place(image.size, settings), settings)
 
 
-def _box(size: tuple[int, int], settings: Settings) -> tuple[float, float, float, float]:
-    """The part of the source that is resized: left, top, right, bottom."""
-    return _crop_box(size, settings) if settings.resize == "crop" else (0, 0, *size)
+def placed(image: Image.Image, placement: Placement, settings: PixelSettings) -> np.ndarray:
+    """A part of the image in its place, with `pad_value` around it: uint8 [height, width, channels]."""
+    image = image.resize(placement.size, RESAMPLE[settings.resample], box=placement.box)
+    image = image.convert("L" if settings.channels == 1 else "RGB")
+    width, height = placement.size
+    values = np.asarray(image).reshape(height, width, settings.channels)
+    if placement.size == (settings.width, settings.height):
+        return values
+    left, top = placement.at
+    padded = np.full((settings.height, settings.width, settings.channels), settings.pad_value, dtype=np.uint8)
+    padded[top : top + height, left : left + width] = values
+    return padded
 
 
-def _crop_box(size: tuple[int, int], settings: Settings) -> tuple[float, float, float, float]:
-    """The part of the source that torchvision's Resize then CenterCrop would keep.
-
-    Resampling only this part gives the same pixels except for rounding, and a 1 x 1,000,000 image does not first become
-    256 x 256,000,000.
-    """
-    short = min(size)
-    scaled = [int(settings.resize_to * side / short) for side in size]
-    target = (settings.width, settings.height)
-    starts = [round((have - want) / 2.0) for have, want in zip(scaled, target, strict=True)]
-    ratios = [side / have for side, have in zip(size, scaled, strict=True)]
-    left, top = (start * ratio for start, ratio in zip(starts, ratios, strict=True))
-    right, bottom = (
-        min((start + want) * ratio, side) for start, want, ratio, side in zip(starts, target, ratios, size, strict=True)
-    )
-    return left, top, right, bottom
-
-
-def _pixels(image: Image.Image, settings: Settings) -> np.ndarray:
-    values = np.asarray(image, dtype=DTYPES[settings.dtype]).reshape(settings.height, settings.width, settings.channels)
-    planes = np.ascontiguousarray(values.transpose(2, 0, 1))  # [channels, height, width]
+def pixels_of(values: np.ndarray, settings: PixelSettings) -> np.ndarray:
+    """uint8 [height, width, channels] in the color order, layout and dtype of the settings, scaled."""
+    if settings.color == "BGR":
+        values = values[:, :, ::-1]
+    if settings.layout == "NCHW":
+        values = values.transpose(2, 0, 1)
+    pixels = np.array(values, dtype=DTYPES[settings.dtype], order="C")
     if settings.dtype == "UINT8":
-        return planes
-    mean = np.asarray(settings.mean, dtype=np.float32)[:, None, None]
-    std = np.asarray(settings.std, dtype=np.float32)[:, None, None]
-    planes *= np.float32(settings.scale)
-    planes -= mean
-    planes /= std
-    return planes
+        return pixels
+    axes = (1, 1, -1) if settings.layout == "NHWC" else (-1, 1, 1)
+    pixels *= np.float32(settings.scale)
+    pixels -= np.asarray(settings.mean, dtype=np.float32).reshape(axes)
+    pixels /= np.asarray(settings.std, dtype=np.float32).reshape(axes)
+    return pixels

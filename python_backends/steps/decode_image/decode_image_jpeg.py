@@ -24,6 +24,11 @@ _MARKER = re.compile(rb"\xff[^\xff]", re.DOTALL)
 XMP = b"http://ns.adobe.com/xap/1.0/\0"
 
 
+def matches(data: bytes) -> bool:
+    """Whether the file says that it is a JPEG."""
+    return data.startswith(SIGNATURE)
+
+
 def read_header(data: bytes) -> Header:
     """Size and channels from the frame header. ValueError if there is none, or an invalid one."""
     frame, first_scan = b"", b""

@@ -23,6 +23,11 @@ TEXTS = (b"tEXt", b"zTXt", b"iTXt")
 PROFILE, XMP = b"Raw profile type exif", b"XML:com.adobe.xmp"
 
 
+def matches(data: bytes) -> bool:
+    """Whether the file says that it is a PNG."""
+    return data.startswith(SIGNATURE)
+
+
 def read_header(data: bytes) -> Header:
     """Size and depth from IHDR, which comes first. ValueError if it does not describe an image."""
     if len(data) < 29 or data[8:16] != b"\x00\x00\x00\rIHDR":

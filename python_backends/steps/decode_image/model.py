@@ -1,11 +1,11 @@
-"""Triton adapter of decode_image: image BYTES [1] to pixels FP32 or UINT8 [channels, height, width]."""
+"""Triton adapter of decode_image: image BYTES [1] to pixels FP32 or UINT8, and image_size INT64 [2] on demand."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from decode_image_core import DTYPES, Settings, decode_image, decoded_bytes, fitting
+from decode_image_core import DTYPES, Settings, decode_sized, decoded_bytes, fitting
 from step_support import Arrays, Busy, loading, settings_from
 
 if TYPE_CHECKING:
@@ -45,14 +45,14 @@ class TritonPythonModel:
         ]
 
     def _pixels(self, images: np.ndarray) -> Arrays | Exception:
-        shape = (len(images), self.settings.channels, self.settings.height, self.settings.width)
-        pixels = np.empty(shape, dtype=DTYPES[self.settings.dtype])
+        pixels = np.empty((len(images), *self.settings.shape), dtype=DTYPES[self.settings.dtype])
+        sizes = np.empty((len(images), 2), dtype=np.int64)
         try:
-            for index, planes in enumerate(self._each(images, decode_image)):
-                pixels[index] = planes
+            for index, (values, size) in enumerate(self._each(images, decode_sized)):
+                pixels[index], sizes[index] = values, size
         except Exception as error:  # if it were raised, the others would be decoded a second time
             return error
-        return {"pixels": pixels}
+        return {"pixels": pixels, "image_size": sizes} if self.settings.image_size else {"pixels": pixels}
 
     def _each(self, images: np.ndarray, do: Callable[[bytes, Settings], Any]) -> Iterator[Any]:
         for index, data in enumerate(images):

@@ -58,6 +58,7 @@ def own_step(folder: Path, dtype: str = "$kind", size: str = "$size", when: str 
         ("{}", ("FP32", (3, 224, 224))),
         ("{dtype: FP32, height: 8}", ("FP32", (3, 8, 224))),
         ("{dtype: UINT8, channels: 1}", ("UINT8", (1, 224, 224))),
+        ("{layout: NHWC, height: 8}", ("FP32", (8, 224, 3))),
     ],
 )
 def test_pixels_have_the_dtype_that_is_asked_for(

@@ -40,6 +40,25 @@ DECODERS: dict[str, dict[str, str]] = {
         "std": "0.229,0.224,0.225",
     },
     "bytes": {"height": "13", "width": "31", "resample": "bicubic", "dtype": "UINT8"},
+    "letterbox": {
+        "height": "20",
+        "width": "27",
+        "resize": "letterbox",
+        "layout": "NHWC",
+        "color": "BGR",
+        "mean": "0.4,0.5,0.6",
+        "image_size": "true",
+    },
+    "letterbox_gray": {"height": "33", "width": "9", "channels": "1", "resize": "letterbox", "pad_value": "0"},
+    "shortest": {
+        "height": "30",
+        "width": "40",
+        "resize": "shortest",
+        "resize_to": "24",
+        "dtype": "UINT8",
+        "color": "BGR",
+        "image_size": "true",
+    },
     "bounded": {"height": "8", "width": "8", "max_pixels": "300", "max_batch_decoded_bytes": "500"},
 }
 TOP_K_IO = tensors("input", logits="FP32 [-1]") + tensors("output", label="STRING [3]", score="FP32 [3]")
@@ -50,9 +69,11 @@ CLASSES = 12
 def write_pairs(root: Path) -> None:
     """Each step twice: as it is published, and without the parameter that names it."""
     for name, parameters in DECODERS.items():
-        shape = [parameters.get("channels", "3"), parameters["height"], parameters["width"]]
+        shape = [parameters["height"], parameters["width"]]
+        shape.insert(2 if parameters.get("layout") == "NHWC" else 0, parameters.get("channels", "3"))
         kind = f"{parameters.get('dtype', 'FP32')} [{','.join(shape)}]"
-        fields = tensors("input", image="STRING [1]") + tensors("output", pixels=kind)
+        more = {"image_size": "INT64 [2]"} if parameters.get("image_size") else {}
+        fields = tensors("input", image="STRING [1]") + tensors("output", pixels=kind, **more)
         for model, other in ((name, {}), (f"{name}_python", {"tritonkit.step": ""})):
             step(root / model, "decode_image", fields, AT_ONCE, **parameters, **other)
     for softmax in ("true", "false"):
@@ -147,7 +168,7 @@ def every_filter(width: int, height: int) -> bytes:
 
 @pytest.mark.parametrize("model", DECODERS)
 def test_images_are_decoded_to_the_same_bits(client: grpc.InferenceServerClient, model: str) -> None:
-    """Every mode that a PNG has, sizes to either side of the network's, and JPEG."""
+    """Every mode that a PNG has, sizes to either side of the network's, JPEG and WebP."""
     seed = 0
     files = [every_filter(31, 40)]
     for mode in ("L", "LA", "RGB", "RGBA", "P", "1", "I;16"):
@@ -155,12 +176,13 @@ def test_images_are_decoded_to_the_same_bits(client: grpc.InferenceServerClient,
             seed += 1
             files.append(encoded(picture(mode, *size, seed), optimize=bool(seed % 2)))
     files.append(encoded(picture("RGB", 60, 40, 1), "JPEG"))
+    files.append(encoded(picture("RGB", 60, 40, 1), "WEBP"))
     answered = [same(client, model, image=items(file)) for file in files]
     assert sum(answered) >= 10
     assert all(answered) or model == "bounded"
 
 
-@pytest.mark.parametrize("model", ["color", "crop", "bounded"])
+@pytest.mark.parametrize("model", ["color", "crop", "letterbox", "bounded"])
 def test_what_a_file_says_beside_its_pixels_is_heard(client: grpc.InferenceServerClient, model: str) -> None:
     """Orientation, transparency, animation, texts, interlaced lines, bytes behind the end, wrong checksums."""
     plain = encoded(picture("RGB", 15, 12, 3))

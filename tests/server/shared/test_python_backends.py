@@ -295,7 +295,7 @@ def test_decode_image_gives_bytes(client: Client) -> None:
 
 def test_error_names_the_item_of_a_batch(client: Client) -> None:
     """The second of two pictures is no picture, and the message says the second."""
-    with pytest.raises(InferenceServerException, match=r"item 1: not a PNG or JPEG"):
+    with pytest.raises(InferenceServerException, match=r"item 1: not a PNG, JPEG or WebP"):
         ask(client, "decode_image", image=items(png(*SIX), b"text"))
 
 

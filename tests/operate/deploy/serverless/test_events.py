@@ -106,7 +106,7 @@ TENSOR = {"name": "image", "datatype": "BYTES", "shape": [1, 1], "data": ["abc"]
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"data": ["abc"]}, "model 'digits_decode_image': input 'image', item 0: not a PNG or JPEG"),
+        ({"data": ["abc"]}, "model 'digits_decode_image': input 'image', item 0: not a PNG, JPEG or WebP"),
         ({"data": [1]}, "inputs[0].data[0]: found 1, wanted a text"),
         ({"data": ["a", "b"]}, "inputs[0].data: found 2 elements, wanted 1: its shape is [1, 1]"),
         ({"data": [["a"], "b"]}, "inputs[0].data: found lists mixed with other values"),
