@@ -1,0 +1,37 @@
+"""What the pages of the cookbook share: a place to run them, and callers at the same time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.server.kitchen import Kitchen, kitchen
+from tests.waiting import PATIENCE_S
+from tritonkit.client import Client, Reply
+
+CALLERS = 16
+
+Answer = Callable[[Kitchen, str, list[dict[str, Any]]], list[Reply]]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Kitchen]:
+    """An empty project."""
+    with kitchen(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def answers() -> Answer:
+    """The replies to these items from 16 callers at the same time, in the items' order."""
+
+    def ask(made: Kitchen, model: str, items: list[dict[str, Any]]) -> list[Reply]:
+        with Client(made.address, timeout_s=PATIENCE_S) as client, ThreadPoolExecutor(CALLERS) as pool:
+            called = client.model(model)
+            return list(pool.map(lambda inputs: called.predict(inputs=inputs), items))
+
+    return ask
