@@ -1,4 +1,4 @@
-"""Parts that the four steps share: parameters, files, and the contract in step.yaml."""
+"""Parts that the steps share: parameters, files, and the contract in step.yaml."""
 
 import importlib
 import json
@@ -79,17 +79,18 @@ def test_contract_and_settings_agree(name: str) -> None:
     """Every parameter in step.yaml but files is a setting with the same default, and the reverse."""
     settings = importlib.import_module(f"{name}_core").Settings
     written = {key: parameter for key, parameter in contract(name)["parameters"].items() if parameter["type"] != "file"}
+    required = {key: "1" for key, parameter in written.items() if parameter.get("required")}
     assert set(written) == {field.name for field in fields(settings)}
     for field in fields(settings):
-        parameter = written[field.name]
-        if parameter.get("required"):
+        default = written[field.name].get("default")
+        if field.name in required:
             assert field.default is MISSING
-            continue
-        default = parameter["default"]
-        text = ",".join(map(str, default)) if isinstance(default, list) else str(default)
-        required = {"dimension": "1"} if name == "mean_pool" else {}
-        parsed = settings_from(settings, {**required, field.name: text})
-        assert getattr(parsed, field.name) == field.default
+        elif str(default).startswith("$"):  # another parameter's value, which the configuration always has
+            assert field.default == 0
+        else:
+            text = ",".join(map(str, default)) if isinstance(default, list) else str(default)
+            parsed = settings_from(settings, {**required, field.name: text})
+            assert getattr(parsed, field.name) == field.default
 
 
 @pytest.mark.parametrize("name", NAMES)

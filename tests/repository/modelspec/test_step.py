@@ -24,6 +24,7 @@ parameters:
   kind: {{type: str, default: FP32, choices: [FP32, UINT8], help: "Dtype"}}
   name: {{type: str, default: FP32, help: "Any text"}}
   maybe: {{type: int, help: "Not always there"}}
+  again: {{type: int, default: {again}, help: "As long"}}
   more: {{type: bool, default: false, help: "Give z, too"}}
   order: {{type: str, default: first, choices: [first, last], help: "Place of the channels"}}
 inputs:
@@ -45,11 +46,13 @@ def resolved(write_model: WriteModel, parameters: str = "{}", step: str = "decod
     return resolved_step
 
 
-def own_step(folder: Path, dtype: str = "$kind", size: str = "$size", when: str = "order: last") -> None:
+def own_step(
+    folder: Path, dtype: str = "$kind", size: str = "$size", when: str = "order: last", again: str = "$size"
+) -> None:
     """Write a step `mine` into the model's folder."""
     place = folder / "models" / "net" / "steps" / "mine"
     place.mkdir(parents=True)
-    (place / "step.yaml").write_text(STEP.format(dtype=dtype, size=size, when=when))
+    (place / "step.yaml").write_text(STEP.format(dtype=dtype, size=size, when=when, again=again))
 
 
 @pytest.mark.parametrize(
@@ -100,6 +103,26 @@ def test_a_step_has_the_tensors_of_its_parameters(
 
 
 @pytest.mark.parametrize(
+    ("parameters", "value"), [("{}", "3"), ("{size: 5}", "5"), ("{again: 2}", "2"), ("{size: 5, again: 7}", "7")]
+)
+def test_a_default_may_be_another_parameters_value(
+    write_model: WriteModel, root: Path, parameters: str, value: str
+) -> None:
+    """`default: $size` is the size that the spec gives, or its default; the spec may give another value."""
+    own_step(root, size="$again")
+    step = resolved(write_model, parameters, "mine")
+    assert step.parameters["again"] == value
+    assert step.outputs == {"y": ("FP32", (int(value),))}
+
+
+def test_a_spec_cannot_name_another_parameter(write_model: WriteModel, root: Path) -> None:
+    """`$size` is a default of step.yaml alone."""
+    own_step(root)
+    with pytest.raises(SpecError, match=r"again: '.size'"):
+        resolved(write_model, "{again: $size}", "mine")
+
+
+@pytest.mark.parametrize(
     ("side", "name", "wanted"),
     [
         ("inputs", "pair", "more: true"),
@@ -130,6 +153,10 @@ def test_a_tensor_that_the_parameters_leave_out_is_named(
         ({"when": "size: 3"}, "z has when size: 3"),
         ({"when": "order: middle"}, "one with choices and one of them"),
         ({"when": "order: true"}, "z has when order: true"),
+        ({"again": "$missing"}, "again has the default $missing"),
+        ({"again": "$name"}, "wanted: a parameter of its type"),
+        ({"again": "$again"}, "again has the default $again"),
+        ({"again": "$maybe"}, "again has the default $maybe, which has no value by default itself"),
     ],
 )
 def test_a_contract_that_names_no_fitting_parameter_is_refused(

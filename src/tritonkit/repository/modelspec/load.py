@@ -339,6 +339,8 @@ def _parameters(
             )
     for name, rule in contract.parameters.items():
         value = part.parameters.get(name, rule.default)
+        if rule.follows and name not in part.parameters:
+            value = part.parameters.get(rule.follows, contract.parameters[rule.follows].default)
         field = f"{where}.parameters.{name}"
         if value is None:
             if rule.required:

@@ -25,6 +25,7 @@ class StepParameter(Strict):
 
     type: Literal["int", "float", "str", "bool", "file", "floats", "ints"]
     default: Scalar | list[Scalar] | None = None
+    """Its value where a spec gives none; `$name` is the value of another parameter of the same type."""
     required: bool = False
     minimum: float | None = None
     choices: tuple[Scalar, ...] = ()
@@ -49,6 +50,12 @@ class StepParameter(Strict):
         """Whether a `$name` dtype may stand for it: one of a choice of dtypes that always has a value."""
         dtypes = bool(self.choices) and set(self.choices) <= set(get_args(DataType))
         return self.type == "str" and dtypes and self._is_set
+
+    @property
+    def follows(self) -> str:
+        """The parameter whose value it has by default; empty if it follows none."""
+        default = self.default if self.type != "str" else None
+        return default[1:] if isinstance(default, str) and default.startswith("$") else ""
 
     def allows(self, value: Scalar) -> bool:
         """Whether `when` of a tensor may compare it with this value: it has few values, and always one of them."""
@@ -99,6 +106,12 @@ class StepContract(Strict):
 
     @model_validator(mode="after")
     def _names_known(self) -> Self:
+        for name, parameter in self.parameters.items():
+            other = self.parameters.get(parameter.follows)
+            if parameter.follows and not (other and other.type == parameter.type and not other.follows):
+                raise ValueError(f"{name} has the default {parameter.default}; wanted a parameter of its type")
+            if other and other.default is None and not other.required:
+                raise ValueError(f"{name} has the default {parameter.default}, which has no value by default itself")
         for name, alternatives in (*self.inputs.items(), *self.outputs.items()):
             for tensor in alternatives:
                 if tensor.optional and name not in self.inputs:
