@@ -30,10 +30,22 @@ def path(tmp_path: Path) -> Path:
     return file
 
 
+def rows_of(tokenizer: TextTokenizer, texts: list[str]) -> list[list[int]]:
+    """The ids of each text."""
+    return [row.ids for row in tokenizer.encode(texts)]
+
+
+def ids_and_mask(tokenizer: TextTokenizer, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    """The two outputs that the step always has, and no others."""
+    outputs = tokenizer.pad(tokenizer.encode(texts))
+    assert list(outputs) == ["input_ids", "attention_mask"]
+    return outputs["input_ids"], outputs["attention_mask"]
+
+
 def test_ids_mask_and_padding(path: Path) -> None:
     """Ids carry the special tokens, then the padding token, which the mask leaves out."""
     tokenizer = TextTokenizer(path, Settings(max_length=8, buckets=(4, 6)))
-    ids, mask = tokenizer.pad(tokenizer.encode(["one two", "three"]))
+    ids, mask = ids_and_mask(tokenizer, ["one two", "three"])
     assert ids.tolist() == [[CLS, ONE, TWO, SEP], [CLS, THREE, SEP, PAD]]
     assert mask.tolist() == [[1, 1, 1, 1], [1, 1, 1, 0]]
     assert ids.dtype == mask.dtype == np.int64
@@ -43,20 +55,20 @@ def test_ids_mask_and_padding(path: Path) -> None:
 def test_smallest_bucket_that_holds_the_longest(words: int, length: int, path: Path) -> None:
     """A batch is padded to its bucket; past the last one to max_length."""
     tokenizer = TextTokenizer(path, Settings(max_length=8, buckets=(6, 4)))
-    ids, _ = tokenizer.pad(tokenizer.encode(["one", " ".join(["two"] * words)]))
+    ids, _ = ids_and_mask(tokenizer, ["one", " ".join(["two"] * words)])
     assert ids.shape == (2, length)
 
 
 def test_long_text_is_cut_before_the_last_special_token(path: Path) -> None:
     """Truncation counts [CLS] and [SEP] and keeps both, as the reference does."""
     tokenizer = TextTokenizer(path, Settings(max_length=4, buckets=()))
-    assert tokenizer.encode(["one two three one two"]) == [[CLS, ONE, TWO, SEP]]
+    assert rows_of(tokenizer, ["one two three one two"]) == [[CLS, ONE, TWO, SEP]]
 
 
 def test_empty_text_is_its_special_tokens(path: Path) -> None:
     """The empty text is a text."""
     tokenizer = TextTokenizer(path, Settings(max_length=4, buckets=(2,)))
-    ids, mask = tokenizer.pad(tokenizer.encode([""]))
+    ids, mask = ids_and_mask(tokenizer, [""])
     assert ids.tolist() == [[CLS, SEP]]
     assert mask.tolist() == [[1, 1]]
 
@@ -68,7 +80,7 @@ def test_settings_in_the_file_are_overridden(tmp_path: Path) -> None:
     own.enable_truncation(3)
     own.save(str(tmp_path / "own.json"))
     tokenizer = TextTokenizer(tmp_path / "own.json", Settings(max_length=6, buckets=(5,)))
-    ids, mask = tokenizer.pad(tokenizer.encode(["one two"]))
+    ids, mask = ids_and_mask(tokenizer, ["one two"])
     assert ids.tolist() == [[CLS, ONE, TWO, SEP, UNK]]
     assert mask.tolist() == [[1, 1, 1, 1, 0]]
 
@@ -115,8 +127,8 @@ def test_many_long_texts_are_tokenized_a_few_at_a_time(path: Path, monkeypatch: 
     """The size of a group is bounded, and the rows equal those of all texts together."""
     tokenizer = TextTokenizer(path, Settings(max_length=8))
     texts = ["one " * 2, "two " * 9, "", "three", "one two", "three " * 4]
-    expected = tokenizer.encode(texts)
+    expected = rows_of(tokenizer, texts)
     monkeypatch.setattr("tokenize_core.MOST_CHARACTERS", 20)
     assert list(map(len, tokenize_core._groups(texts))) == [1, 1, 3, 1]
-    assert tokenizer.encode(texts) == expected
+    assert rows_of(tokenizer, texts) == expected
     assert tokenizer.encode([]) == []

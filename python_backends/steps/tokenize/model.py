@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import Any
 
 from step_support import Arrays, loading, settings_from
-from tokenize_core import Settings, TextTokenizer, decode_texts
+from tokenize_core import Settings, Text, TextTokenizer, decode_texts
 
 
 class TritonPythonModel:
@@ -26,14 +26,25 @@ class TritonPythonModel:
         """Tokenize all texts together; pad each request to its own bucket."""
         return self.step.answer(requests, self._read, self._encode)
 
-    def _read(self, request: Any) -> list[str]:
+    def _read(self, request: Any) -> list[Text]:
+        texts = self._texts(request, "text")
+        if not self.settings.pair:
+            return list(texts)
+        others = self._texts(request, "text_pair")
+        if len(texts) != len(others):
+            raise ValueError(f"input 'text_pair': found {len(others)} texts, wanted {len(texts)}, as many as in 'text'")
+        return list(zip(texts, others, strict=True))
+
+    def _texts(self, request: Any, name: str) -> list[str]:
         try:
-            return decode_texts(self.step.read(request, "text")[:, 0], self.settings.max_bytes)
+            return decode_texts(self.step.read(request, name)[:, 0], self.settings.max_bytes)
+        except ValueError as error:
+            raise ValueError(f"input '{name}', {error}") from error
+
+    def _encode(self, batches: list[list[Text]]) -> list[Arrays]:
+        try:
+            rows = self.tokenizer.encode(list(chain.from_iterable(batches)))
         except ValueError as error:
             raise ValueError(f"input 'text', {error}") from error
-
-    def _encode(self, batches: list[list[str]]) -> list[Arrays]:
-        rows = self.tokenizer.encode([text for batch in batches for text in batch])
         edges = pairwise([0, *accumulate(len(batch) for batch in batches)])
-        padded = (self.tokenizer.pad(rows[start:stop]) for start, stop in edges)
-        return [{"input_ids": ids, "attention_mask": mask} for ids, mask in padded]
+        return [self.tokenizer.pad(rows[start:stop]) for start, stop in edges]

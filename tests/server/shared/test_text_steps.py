@@ -1,0 +1,81 @@
+"""The steps for text inside a real Triton."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+import tritonclient.grpc as grpc
+from tritonclient.utils import InferenceServerException
+
+from tests.python_backends.text_tokenizers import wordpiece
+from tests.server.onnx_models import step, tensors
+from tests.server.raw import Running, ask, ask_together, items
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.server.sharing import SharedBackends
+
+NUMBERS = dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), "INT64 [-1]")
+PLACES = {"offsets": "INT32 [-1, 2]", "sequence_ids": "INT32 [-1]", "word_ids": "INT32 [-1]"}
+PAIR_IO = tensors("input", text="STRING [1]", text_pair="STRING [1]") + tensors("output", **NUMBERS, **PLACES)
+
+
+def write_steps(root: Path) -> None:
+    """Each step, as it is published."""
+    pairs = {"pair": "true", "truncation": "only_second", "token_type_ids": "true", "offsets": "true"}
+    version = step(
+        root / "pairs", "tokenize", PAIR_IO, tokenizer="t.json", max_length="24", buckets="12", prefix="q: ", **pairs
+    )
+    wordpiece().save(str(version / "t.json"))
+
+
+@pytest.fixture(scope="module")
+def triton(stand_in_server: SharedBackends) -> Iterator[Running]:
+    """A server with the steps."""
+    with stand_in_server.serving(write_steps) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(triton: Running) -> Iterator[grpc.InferenceServerClient]:
+    """A raw Triton client."""
+    with grpc.InferenceServerClient(triton.address) as client:
+        yield client
+
+
+def test_pairs_have_their_places(client: grpc.InferenceServerClient) -> None:
+    """Each text's tokens lie in it, in characters; the prefix and the special tokens belong to none."""
+    texts, others = ("fox 🦊 dog", "Who?"), ("élodie jumps", "The quick brown fox jumps over the lazy dog. " * 3)
+    both = {"text": items(*map(str.encode, texts)), "text_pair": items(*map(str.encode, others))}
+    given = ask(client, "pairs", **both)
+    assert given["input_ids"].shape == (2, 24)
+    for row, pair in enumerate(zip(texts, others, strict=True)):
+        for number, text in enumerate(pair):
+            own = given["sequence_ids"][row] == number
+            assert (given["token_type_ids"][row][own] == number).all()
+            start, stop = given["offsets"][row][own].T
+            assert text[start[0] :].startswith(text.split()[0])
+            assert (stop <= len(text)).all()
+    assert given["word_ids"][0].max() >= 3
+
+
+def test_pairs_of_two_lengths_are_refused(client: grpc.InferenceServerClient) -> None:
+    """The server's batch is that of the first input; a second one of another length has its own error."""
+    with pytest.raises(InferenceServerException, match="batch"):
+        ask(client, "pairs", text=items(b"one", b"two"), text_pair=items(b"one"))
+
+
+def test_a_pair_that_does_not_fit_fails_alone(client: grpc.InferenceServerClient) -> None:
+    """Requests that come together are answered next to one whose first text is too long, and one that is not UTF-8."""
+    pairs = [(b"fox", b"dog"), (b"fox " * 40, b"dog"), (b"", b""), (b"dog", b"\xff")]
+    given = ask_together(client, "pairs", [{"text": items(a), "text_pair": items(b)} for a, b in pairs])
+    assert isinstance(given[0], dict)
+    assert isinstance(given[2], dict)
+    assert given[2]["input_ids"].shape == (1, 12)
+    assert "input 'text', item 0: 'text' leaves no room for the other text of the pair" in str(given[1])
+    assert "input 'text_pair', item 0: not valid UTF-8 at byte 0" in str(given[3])
+    np.testing.assert_array_equal(given[0]["sequence_ids"][0, [0, -1]], [-1, -1])
