@@ -62,7 +62,7 @@ class Step:
         self.name = args["model_name"]
         self.batched = config.get("max_batch_size", 0) > 0
         self.parameters: dict[str, str] = {
-            key: value["string_value"] for key, value in config.get("parameters", {}).items()
+            key: value.get("string_value", "") for key, value in config.get("parameters", {}).items()
         }
         self._folder = Path(args["model_repository"])
         self._version = args["model_version"]
