@@ -12,6 +12,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.conftest import PROJECT
+from tritonkit.repository.render.step_code import shipped_imports
 
 SOURCES = PROJECT / "python_backends"
 BATCH = 8
@@ -49,7 +50,8 @@ def step(folder: Path, name: str, io_fields: str, more: str = MERGING, **paramet
     )
     source = SOURCES / "steps" / name
     config = f'backend: "python"\nmax_batch_size: {BATCH}\n{io_fields}\n{more}\n{texts}'
-    return write_model(folder, config, *source.glob("*.py"), SOURCES / "steps/step_support.py")
+    files = sorted(source.glob("*.py"))
+    return write_model(folder, config, *files, *shipped_imports(files).values())
 
 
 def onnx_model(

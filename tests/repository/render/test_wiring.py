@@ -10,6 +10,7 @@ import pytest
 from tests.repository.render.cases import Case, make_case
 from tritonkit.errors import RenderError
 from tritonkit.repository.render import ModelPlan
+from tritonkit.resources import STEPS, shipped
 
 LABELS = {"labels.txt": "zero\none\n"}
 PICK = {"step": "pick", "parameters": {"k": 2, "labels": "labels.txt"}}
@@ -167,6 +168,25 @@ def test_a_step_brings_its_files_along(tmp_path: Path) -> None:
     assert sorted(pick.version_files) == ["model.py", "pick_core.py", "shared.py"]
     assert pick.model_files == {"labels.txt": case.spec.folder / "labels.txt"}
     assert pick.parameters == {"k": "2", "labels": "labels.txt"}
+
+
+def test_a_step_brings_the_shipped_modules_that_it_imports(tmp_path: Path) -> None:
+    """Those imported by its files, directly or not; a file of the step's own under a shipped name is its own."""
+    case = pipeline(["network", PICK], tmp_path)
+    own = tmp_path / "python_backends" / "steps" / "pick"
+    (own / "pick_core.py").write_text("def load():\n    from decode_image_core import decode_image\n")
+    files = by_name(case)["demo_pick"].version_files
+    folder = shipped(STEPS) / "decode_image"
+    assert files["decode_image_core.py"] == folder / "decode_image_core.py"
+    assert files["decode_image_header.py"] == folder / "decode_image_header.py"
+    assert "top_k_core.py" not in files
+    (own / "decode_image_core.py").write_text("import top_k_core as model\n")
+    files = by_name(case)["demo_pick"].version_files
+    assert files["decode_image_core.py"] == own / "decode_image_core.py"
+    assert sorted(files) == ["decode_image_core.py", "model.py", "pick_core.py", "top_k_core.py"]
+    (own / "pick_core.py").write_text("import (")
+    (own / "decode_image_core.py").unlink()
+    assert sorted(by_name(case)["demo_pick"].version_files) == ["model.py", "pick_core.py"]
 
 
 def test_a_parameter_given_twice_is_refused(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from tritonkit.repository.render.engines import (
     engine_texts,
 )
 from tritonkit.repository.render.language import generation_of
+from tritonkit.repository.render.step_code import step_code
 from tritonkit.repository.render.values import Kind
 from tritonkit.resources import STEPS, shipped
 
@@ -237,7 +238,7 @@ def _step(step: ResolvedStep, entry: PipelineStep, section: str, spec: Spec) -> 
             wanted="sequences only for the network: a step keeps nothing between requests",
             todo="move it to serving of the network",
         )
-    placed: dict[str, dict[str, Path]] = {"model": {}, "version": _code(step, spec)}
+    placed: dict[str, dict[str, Path]] = {"model": {}, "version": step_code(step, spec)}
     for name, file in step.files.items():
         placed[step.contract.parameters[name].place][file.name] = file
     return Part(
@@ -272,24 +273,3 @@ def _ports(
         Port(TensorInfo(name, dtype, shape, optional=name in optional), renamed.get(name, name))
         for name, (dtype, shape) in tensors.items()
     )
-
-
-def _code(step: ResolvedStep, spec: Spec) -> dict[str, Path]:
-    """The step's Python next to the modules that all steps share, so that a published step needs nothing else."""
-    files = [*sorted(step.folder.parent.glob("*.py")), *sorted(step.folder.glob("*.py"))]
-    own = step.folder.is_relative_to(spec.folder)
-    base = (spec.folder if own else step.folder.parent).resolve()
-    for file in files:
-        if not file.resolve().is_relative_to(base):
-            raise RenderError(
-                str(file),
-                found=f"a link that leads out of {base}",
-                wanted="a file inside it, because the link's target would be published",
-            )
-        if not file.is_file():
-            raise RenderError(str(file), found="not a regular file", wanted="Python of the step")
-    named = {file.name: file for file in files}
-    support = shipped(f"{STEPS}/step_support.py")
-    if support.name not in named and any(support.stem in file.read_text() for file in files):
-        named[support.name] = support  # a step of a project may use it as the shipped ones do
-    return named
