@@ -7,15 +7,21 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import WriteModel
+from tests.repository.optimize.fake_cuda import GPU, fake_environment
 from tests.repository.optimize.small_specs import RELU, onnx_file
-from tests.repository.report.figures import result
+from tests.repository.report.figures import MACHINE, result
 from tritonkit.errors import UsageError
 from tritonkit.repository.export import BuildCache
 from tritonkit.repository.optimize import evaluate
-from tritonkit.repository.report import collect
+from tritonkit.repository.optimize.gpu_judging import GpuJudge
+from tritonkit.repository.report import collect, render
 from tritonkit.repository.report.collect import pareto
+from tritonkit.repository.report.rows import rows
+from tritonkit.repository.report.sections import section
 
 THREADS = 2
+PAIR = ("onnx-fp32", "onnx-tf32")
+TF32 = "serving: {variant: onnx-tf32}\n"
 TEXT = "name: {name}\ndescription: A ReLU\nnetwork: {{onnx: relu.onnx}}\n{more}"
 
 
@@ -105,6 +111,64 @@ def test_a_model_that_cannot_be_profiled_is_still_reported(relu: Path) -> None:
     assert again[1].results[0].passed
     assert again[1].operators is not None
     assert "ONNX Runtime refuses" in again[1].operators.problem
+
+
+@pytest.fixture
+def product(write_model: WriteModel, root: Path, tmp_path: Path) -> GpuJudge:
+    """A project whose model was built and timed on a GPU and on the CPU, in FP32 and TF32; the judge."""
+    judge = GpuJudge(fake_environment(tmp_path / "venv"), lambda spec, artifact: True)
+    spec = write_model(TEXT.format(name="net", more=TF32), relu__onnx=onnx_file(RELU, ["batch", 4]))
+    for gpu in (None, judge):
+        evaluate(spec, PAIR, BuildCache(root / ".tritonkit" / "cache"), threads=THREADS, timed=True, gpu=gpu)
+    return judge
+
+
+def test_figures_of_a_gpu_stand_next_to_those_of_the_cpu(product: GpuJudge, root: Path) -> None:
+    """With the card's name; a variant that a GPU alone runs has only these, and they decide what is published."""
+    (report,) = collect(root, threads=THREADS)
+    fp32, tf32 = report.gpu_results
+    assert [(one.gpu, one.result.variant, one.alone) for one in (fp32, tf32)] == [
+        (GPU, "onnx-fp32", False),
+        (GPU, "onnx-tf32", True),
+    ]
+    for one in (fp32, tf32):
+        assert one.result.passed
+        assert one.result.timing is not None
+        assert one.result.timing.gpu == GPU
+    on_cpu = report.results[0]
+    assert on_cpu.timing is not None
+    assert on_cpu.timing.gpu == ""
+    assert report.served == "onnx-tf32"
+    table = [(row["variant"], row["card"], row["served"]) for row in rows(report)]
+    assert table == [("onnx-fp32", "", False), ("onnx-fp32", GPU, False), ("onnx-tf32", GPU, True)]
+    assert [row["speedup"] for row in rows(report)][:2] == ["1.00", "1.00"]
+    assert all(row["one"] != "–" for row in rows(report))
+    (note,) = dict(section(report)["notes"])[f"onnx-tf32 on {GPU}"]
+    assert "use_tf32 1" in note
+    assert section(report)["summary"][0] == "2 variants are built: 2 passed the gate."
+    facts = report.to_dict()["gpu_variants"]
+    assert [(one["gpu"], one["variant"], one["timing"]["gpu"]) for one in facts] == [
+        (GPU, "onnx-fp32", GPU),
+        (GPU, "onnx-tf32", GPU),
+    ]
+    page = render((report,), MACHINE, "today")
+    assert page.count(f'<span class="tag">on {GPU}</span>') == 2
+
+
+def test_figures_of_a_gpu_count_for_the_settings_of_the_spec(
+    product: GpuJudge, root: Path, write_model: WriteModel
+) -> None:
+    """With other options of the CUDA provider, or without a record that can be read, there are none."""
+    (report,) = collect(root, threads=THREADS)
+    artifact = report.results[0].artifact
+    assert artifact is not None
+    (artifact.folder / "judged-gpu.json").write_text("{}")
+    (report,) = collect(root, threads=THREADS)
+    assert [one.result.variant for one in report.gpu_results] == ["onnx-tf32"]
+    more = "serving: {variant: onnx-tf32, parameters: {gpu_mem_limit: '1000000'}}\n"
+    write_model(TEXT.format(name="net", more=more))
+    (report,) = collect(root, threads=THREADS)
+    assert (report.gpu_results, report.served) == ((), None)
 
 
 def test_the_front_holds_what_no_other_beats(tmp_path: Path) -> None:

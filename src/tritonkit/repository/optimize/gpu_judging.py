@@ -30,7 +30,7 @@ from tritonkit.repository.optimize.quality import measure
 from tritonkit.repository.optimize.runtimes import onnxruntime_cuda
 from tritonkit.repository.optimize.variants.onnx_fp32 import FILE
 
-__all__ = ["GpuJudge"]
+__all__ = ["GpuJudge", "judged_before"]
 
 RECORD = "judged-gpu.json"
 _CODE = (Path(__file__), Path(__file__).with_name("cuda_options.py"), Path(onnxruntime_cuda.__file__))
@@ -81,13 +81,8 @@ class GpuJudge:
 
     def _key(self, what: BuildPlan, artifact: Artifact) -> dict[str, Any]:
         """Facts on which the figures depend, in addition to the artifact's own hash."""
-        return {
-            "gpu": self.environment.gpu,
-            "onnxruntime": _installed_version(self.environment.python),
-            "options": cuda_options(what.spec, artifact),
-            "entries": _entries(what, artifact),
-            "code": [digest(file) for file in _CODE],
-        }
+        here = {"gpu": self.environment.gpu, "onnxruntime": _installed_version(self.environment.python)}
+        return here | _settings(what, artifact)
 
     def _measured(self, what: BuildPlan, artifact: Artifact, job: Job) -> Artifact:
         form, runner = what.variant.form, self.open(what, artifact)
@@ -101,6 +96,29 @@ class GpuJudge:
         shown = ", ".join(f"{name} {value}" for name, value in options.items())
         note = f"judged on {self.environment.gpu}, ONNX Runtime {runner.version}: {shown}"
         return replace(artifact, quality=quality, independence=independence, notes=(*artifact.notes, note))
+
+
+def judged_before(what: BuildPlan, artifact: Artifact) -> tuple[str, Artifact] | None:
+    """The GPU that judged a variant last, with the settings that the spec has now, and the artifact with its figures.
+
+    None if there is no such record.
+    """
+    facts = _read(artifact.folder / RECORD)
+    try:
+        gpu = facts["key"]["gpu"]
+        is_current = _plain(_settings(what, artifact)).items() <= facts["key"].items()
+        return (gpu, Artifact.from_json(facts["artifact"], artifact.folder)) if is_current else None
+    except (KeyError, TypeError, ValueError, OSError):
+        return None
+
+
+def _settings(what: BuildPlan, artifact: Artifact) -> dict[str, Any]:
+    """The facts of a key that no machine changes."""
+    return {
+        "options": cuda_options(what.spec, artifact),
+        "entries": _entries(what, artifact),
+        "code": [digest(file) for file in _CODE],
+    }
 
 
 def _entries(what: BuildPlan, artifact: Artifact) -> dict[str, str]:
@@ -134,9 +152,19 @@ def _installed_version(python: Path) -> str:
 
 def _kept(record: Path, key: dict[str, Any]) -> str | None:
     """The artifact's text in a record with this key."""
-    try:
-        facts = unseal(record.read_text())
-    except (OSError, ValueError, RecursionError):
-        return None
+    facts = _read(record)
     text: str | None = facts.get("artifact")
-    return text if facts.get("key") == json.loads(json.dumps(key)) else None
+    return text if facts.get("key") == _plain(key) else None
+
+
+def _read(record: Path) -> dict[str, Any]:
+    try:
+        return unseal(record.read_text())
+    except (OSError, ValueError, RecursionError):
+        return {}
+
+
+def _plain(key: dict[str, Any]) -> dict[str, Any]:
+    """A key as it is read back from JSON."""
+    plain: dict[str, Any] = json.loads(json.dumps(key))
+    return plain

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tritonkit.repository.optimize.job import Job
     from tritonkit.repository.optimize.runner import Runs
 
-__all__ = ["Timed", "VariantTiming", "batch_of", "find_timing", "time_together"]
+__all__ = ["Timed", "VariantTiming", "batch_of", "find_gpu_timing", "find_timing", "time_together"]
 
 RECORD, GPU_RECORD = "timing.json", "timing-gpu.json"
 _SIZES = (1, 2, 4, 8, 16, 32)
@@ -82,11 +82,20 @@ class TimesItself(Protocol):
 
 def find_timing(artifact: Artifact, threads: int, gpu: str = "") -> VariantTiming | None:
     """Earlier figures for the same number of threads and the same GPU, from a file next to the artifact's record."""
+    timing = _read(artifact, _record(gpu))
+    return timing if timing is not None and (timing.threads, timing.gpu) == (threads, gpu) else None
+
+
+def find_gpu_timing(artifact: Artifact) -> VariantTiming | None:
+    """The latest figures on a GPU, whatever GPU it was."""
+    return _read(artifact, GPU_RECORD)
+
+
+def _read(artifact: Artifact, record: str) -> VariantTiming | None:
     try:
-        timing = VariantTiming(**unseal((artifact.folder / _record(gpu)).read_text()))
+        return VariantTiming(**unseal((artifact.folder / record).read_text()))
     except (OSError, ValueError, TypeError, RecursionError):
         return None
-    return timing if (timing.threads, timing.gpu) == (threads, gpu) else None
 
 
 def _record(gpu: str) -> str:

@@ -26,6 +26,7 @@ from tritonkit.repository.optimize.variants import (
     variant_of,
 )
 from tritonkit.repository.report.gpu_runs import GpuRun, gpu_runs
+from tritonkit.repository.report.on_gpu import GpuResult, or_on_gpu, read_gpu_result
 from tritonkit.repository.report.operators import Operators, profile_variant, slowest
 
 __all__ = ["ModelReport", "collect", "pareto"]
@@ -49,6 +50,8 @@ class ModelReport:
     operators: Operators | None = None
     max_drop: float = 0.01
     at_least: float | None = None
+    gpu_results: tuple[GpuResult, ...] = ()
+    """Variants that a build judged and timed on a GPU."""
     gpu_runs: tuple[GpuRun, ...] = ()
     """Runs under load on servers with GPUs."""
 
@@ -64,6 +67,7 @@ class ModelReport:
             "served": self.served,
             "front": list(self.front),
             "variants": [result.to_dict() for result in self.results],
+            "gpu_variants": [one.to_dict() for one in self.gpu_results],
             "not_built": self.missing,
             "operators": None if self.operators is None else asdict(self.operators),
             "gpu_runs": [asdict(run) for run in self.gpu_runs],
@@ -138,6 +142,7 @@ def _read(
     spec: Spec, others: Sequence[Spec], cache: BuildCache, threads: int, say: Callable[[str], None]
 ) -> ModelReport:
     results: list[Result] = []
+    on_gpus: list[GpuResult] = []
     missing: dict[str, str] = {}
     base: Result | None = None
     cached = _cached_variants(cache, spec.name)
@@ -153,6 +158,8 @@ def _read(
         results.append(judged(what.spec, what.variant, artifact, find_timing(artifact, threads), base, cached=True))
         if variant.name in PLAINS:
             base = results[0]
+        if on_gpu := read_gpu_result(what, artifact, on_gpus):
+            on_gpus.append(on_gpu)
     operators = None
     if (slow := slowest(results)) is not None:
         say(f"{spec.name}: profiling {slow.variant}")
@@ -163,11 +170,12 @@ def _read(
         spec.model.description,
         file,
         tuple(results),
-        _served(spec, results),
+        _served(spec, or_on_gpu(results, on_gpus)),
         missing,
         operators,
         quality.max_drop,
         quality.at_least,
+        tuple(on_gpus),
     )
 
 

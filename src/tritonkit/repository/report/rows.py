@@ -9,6 +9,7 @@ from tritonkit.repository.modelspec.units import format_bytes
 from tritonkit.repository.optimize.results import Result
 from tritonkit.repository.optimize.variants import PLAINS
 from tritonkit.repository.report.collect import ModelReport
+from tritonkit.repository.report.on_gpu import GpuResult
 
 __all__ = ["Row", "rows"]
 
@@ -20,12 +21,26 @@ Row = dict[str, Any]
 
 
 def rows(report: ModelReport) -> list[Row]:
-    """The rows, in the order of the results."""
+    """The rows, in the order of the results: a variant's own, then the one with its figures on a GPU.
+
+    A variant that no CPU measured has only the second.
+    """
     base = next((r for r in report.results if r.variant in PLAINS), None)
-    return [
-        _row(result, base) | {"served": result.variant == report.served, "on_front": result.variant in report.front}
-        for result in report.results
-    ]
+    on_gpus = {one.result.variant: one for one in report.gpu_results}
+    table: list[Row] = []
+    for result in report.results:
+        on_gpu = on_gpus.get(result.variant)
+        own = [_row(result, base) | {"card": ""}] if on_gpu is None or not on_gpu.alone else []
+        own += [_row(on_gpu.result, _base(report, on_gpu)) | {"card": on_gpu.gpu}] if on_gpu else []
+        first = {"served": result.variant == report.served, "on_front": result.variant in report.front}
+        table += [row | (first if row is own[0] else dict.fromkeys(first, False)) for row in own]
+    return table
+
+
+def _base(report: ModelReport, on_gpu: GpuResult) -> Result | None:
+    """The plain variant on the same card."""
+    same = (one.result for one in report.gpu_results if one.gpu == on_gpu.gpu)
+    return next((result for result in same if result.variant in PLAINS), None)
 
 
 def _row(result: Result, base: Result | None) -> Row:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tritonkit.repository.export.artifact import Artifact, MeasuredQuality
+from tritonkit.repository.optimize.results import Result
 from tritonkit.repository.optimize.runtimes import OperatorTime
 from tritonkit.repository.report.collect import ModelReport
 from tritonkit.repository.report.histogram import columns, used_edges
@@ -24,8 +25,8 @@ def section(report: ModelReport) -> dict[str, Any]:
     table, points = rows(report), _points(report)
     plotted = {point.name for point in points}
     timings = [result.timing for result in report.results if result.timing]
-    measured = _measured(report)
-    first = measured[0][1] if measured else None
+    measured = _measured(report.results)
+    first = next((q for _, q in (*measured, *_measured([one.result for one in report.gpu_results]))), None)
     edges = used_edges(quality.differences for _, quality in measured)
     histograms = [(name, q, columns(q.differences, edges)) for name, q in measured]
     return {
@@ -34,26 +35,44 @@ def section(report: ModelReport) -> dict[str, Any]:
         "metric": first.metric if first else "",
         "also": list(first.also) if first else [],
         "threads": timings[0].threads if timings else None,
-        "apart": len({timing.run for timing in timings}) > 1,
+        "apart": _apart(report),
         "rows": table,
         "plots": [scatter(points, _limits(report), width) for width in _WIDTHS] if points else [],
-        "unplotted": [row["variant"] for row in table if row["variant"] not in plotted],
+        "unplotted": [row["variant"] for row in table if not row["card"] and row["variant"] not in plotted],
         "operators": _operators(report),
         "kinds": _kinds(report),
         "total_ms": sum(t.ms for t in report.operators.times) if report.operators else 0.0,
         "histograms": histograms,
         # The largest share of any column, to which all are scaled.
         "most": max((c.share for _, _, bars in histograms for c in bars), default=0.0) or 1.0,
-        "notes": [
-            (r.variant, notes)
-            for r in report.results
-            if r.artifact and (notes := (*r.artifact.notes, *_independence(r.artifact)))
-        ],
+        "notes": _notes(report),
         "missing": {
             why: [name for name, reason in report.missing.items() if reason == why]
             for why in dict.fromkeys(report.missing.values())
         },
     }
+
+
+def _apart(report: ModelReport) -> bool:
+    """Whether variants were timed in more than one run, on the CPU or on one GPU."""
+    results = [("", result) for result in report.results] + [(one.gpu, one.result) for one in report.gpu_results]
+    runs = {(device, result.timing.run) for device, result in results if result.timing}
+    return len(runs) > len({device for device, _ in runs})
+
+
+def _notes(report: ModelReport) -> list[tuple[str, tuple[str, ...]]]:
+    """Each variant's notes, and those of the build on a GPU."""
+    own = [
+        (result.variant, (*result.artifact.notes, *_independence(result.artifact)))
+        for result in report.results
+        if result.artifact
+    ]
+    on_gpus = [
+        (f"{one.result.variant} on {one.gpu}", one.result.artifact.notes)
+        for one in report.gpu_results
+        if one.result.artifact
+    ]
+    return [(name, notes) for name, notes in (*own, *on_gpus) if notes]
 
 
 def _independence(artifact: Artifact) -> tuple[str, ...]:
@@ -62,16 +81,15 @@ def _independence(artifact: Artifact) -> tuple[str, ...]:
     return (f"items of a batch: {verdict.state}: {verdict.seen}",) if verdict else ()
 
 
-def _measured(report: ModelReport) -> list[tuple[str, MeasuredQuality]]:
+def _measured(results: Sequence[Result]) -> list[tuple[str, MeasuredQuality]]:
     return [
-        (result.variant, result.artifact.quality)
-        for result in report.results
-        if result.artifact and result.artifact.quality
+        (result.variant, result.artifact.quality) for result in results if result.artifact and result.artifact.quality
     ]
 
 
 def _summary(report: ModelReport, table: Sequence[Row]) -> tuple[str, ...]:
     """A sentence on the number of variants, and on the value of the published one."""
+    table = list({row["variant"]: row for row in reversed(table)}.values())  # the first row of each
     counts = [
         f"{count} {words}"
         for kind, words in (("passed", "passed the gate"), ("refused", "refused"))
@@ -91,7 +109,7 @@ def _summary(report: ModelReport, table: Sequence[Row]) -> tuple[str, ...]:
 
 
 def _points(report: ModelReport) -> tuple[Dot, ...]:
-    points, qualities = [], dict(_measured(report))
+    points, qualities = [], dict(_measured(report.results))
     for result in report.results:
         if result.timing is None or (name := result.variant) not in qualities:
             continue
@@ -105,7 +123,7 @@ def _points(report: ModelReport) -> tuple[Dot, ...]:
 def _limits(report: ModelReport) -> tuple[GateLine, ...]:
     """The lowest quality that the gate accepts, which differs for variants that are compared with a teacher."""
     least: dict[float, str] = {}
-    for _, quality in _measured(report):
+    for _, quality in _measured(report.results):
         limit = max(quality.reference - report.max_drop, report.at_least or float("-inf"))
         least.setdefault(round(limit, 6), quality.against)
     several = len(least) > 1
