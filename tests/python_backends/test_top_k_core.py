@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from top_k_core import Settings, check_logits, read_labels, top_k
+from step_scores import check_logits, read_labels
+from top_k_core import Settings, top_k
 
 LABELS = np.array([b"a", b"b", b"c", b"d"], dtype=object)
 

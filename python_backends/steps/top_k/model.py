@@ -6,8 +6,9 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
+from step_scores import check_logits, read_labels
 from step_support import Arrays, loading, settings_from
-from top_k_core import Settings, check_logits, read_labels, top_k
+from top_k_core import Settings, top_k
 
 
 class TritonPythonModel:

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 NUMBERS = dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), "INT64 [-1]")
 PLACES = {"offsets": "INT32 [-1, 2]", "sequence_ids": "INT32 [-1]", "word_ids": "INT32 [-1]"}
 PAIR_IO = tensors("input", text="STRING [1]", text_pair="STRING [1]") + tensors("output", **NUMBERS, **PLACES)
+LOGITS = tensors("input", logits="FP32 [-1]")
+LABELS_IO = LOGITS + tensors("output", label="STRING [3]", score="FP32 [3]", count="INT32 [1]")
+POOL_IO = tensors("input", last_hidden_state="FP32 [-1, 4]", attention_mask="INT64 [-1]")
+VECTOR = tensors("output", embedding="FP32 [3]")
 
 
 def write_steps(root: Path) -> None:
@@ -31,6 +35,15 @@ def write_steps(root: Path) -> None:
         root / "pairs", "tokenize", PAIR_IO, tokenizer="t.json", max_length="24", buckets="12", prefix="q: ", **pairs
     )
     wordpiece().save(str(version / "t.json"))
+    version = step(
+        root / "labels", "labels", LABELS_IO, k="3", labels="labels.txt", function="sigmoid", threshold="0.5"
+    )
+    (version.parent / "labels.txt").write_text("a\nä\nc\n")
+    step(root / "activation", "activation", LOGITS + tensors("output", scores="FP32 [-1]"), temperature="2")
+    step(root / "pool", "pool", POOL_IO + VECTOR, dimension="4", mode="last", truncate_to="3")
+    step(
+        root / "normalize", "normalize", tensors("input", embedding="FP32 [4]") + VECTOR, dimension="4", truncate_to="3"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -79,3 +92,39 @@ def test_a_pair_that_does_not_fit_fails_alone(client: grpc.InferenceServerClient
     assert "input 'text', item 0: 'text' leaves no room for the other text of the pair" in str(given[1])
     assert "input 'text_pair', item 0: not valid UTF-8 at byte 0" in str(given[3])
     np.testing.assert_array_equal(given[0]["sequence_ids"][0, [0, -1]], [-1, -1])
+
+
+def test_labels_above_a_threshold(client: grpc.InferenceServerClient) -> None:
+    """Requests that come together have their own labels; one with NaN fails alone, and another width is refused."""
+    rows = ([5, 1, -1], [-1, -2, -3], [0, np.nan, 1], [1, 2])
+    given = ask_together(client, "labels", [{"logits": np.array([row], np.float32)} for row in rows])
+    assert isinstance(given[0], dict)
+    assert isinstance(given[1], dict)
+    assert given[0]["label"].tolist() == [[b"a", "ä".encode(), b""]]
+    assert given[0]["count"].tolist() == [[2]]
+    np.testing.assert_allclose(given[0]["score"], [[1 / (1 + np.exp(-5)), 1 / (1 + np.exp(-1)), 0]], rtol=1e-6)
+    assert (given[1]["label"].tolist(), given[1]["count"].tolist()) == ([[b"", b"", b""]], [[0]])
+    assert "input 'logits': item 0: the largest logit is nan" in str(given[2])
+    assert "input 'logits': found 2 logits, wanted 3, one per label" in str(given[3])
+
+
+def test_activation_scores_rows_of_any_width(client: grpc.InferenceServerClient) -> None:
+    """The width is the request's own."""
+    for width in (1, 5):
+        given = ask(client, "activation", logits=np.zeros((2, width), np.float32))
+        np.testing.assert_allclose(given["scores"], np.full((2, width), 1 / width), rtol=1e-6)
+    with pytest.raises(
+        InferenceServerException, match="'activation': input 'logits': item 1: the largest logit is nan"
+    ):
+        ask(client, "activation", logits=np.array([[1], [np.nan]], np.float32))
+
+
+def test_vectors_are_cut_and_scaled(client: grpc.InferenceServerClient) -> None:
+    """pool takes the last token that counts; both steps keep three numbers of length 1."""
+    hidden = np.array([[[9, 9, 9, 9], [3, 0, 4, 7], [8, 8, 8, 8]]], np.float32)
+    given = ask(client, "pool", last_hidden_state=hidden, attention_mask=np.array([[1, 1, 0]]))
+    np.testing.assert_allclose(given["embedding"], [[0.6, 0, 0.8]], rtol=1e-6)
+    given = ask(client, "normalize", embedding=hidden[:, 1])
+    np.testing.assert_allclose(given["embedding"], [[0.6, 0, 0.8]], rtol=1e-6)
+    with pytest.raises(InferenceServerException, match="input 'embedding': item 0: it has numbers that are not finite"):
+        ask(client, "normalize", embedding=hidden[:, 1] * np.inf)

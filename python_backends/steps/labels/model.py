@@ -1,0 +1,38 @@
+"""Triton adapter of labels: logits FP32 [classes] to label BYTES [k], score FP32 [k] and count INT32 [1]."""
+
+from __future__ import annotations
+
+from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+from labels_core import Settings, label_logits
+from step_scores import check_logits, read_labels
+from step_support import Arrays, loading, settings_from
+
+
+class TritonPythonModel:
+    """One instance of the step."""
+
+    def initialize(self, args: dict[str, str]) -> None:
+        """Read parameters and labels; raises TritonModelException for unfit ones."""
+        with loading(args) as self.step:
+            self.settings = settings_from(Settings, self.step.parameters)
+            self.labels = read_labels(self.step.file("labels"), self.settings.k)
+
+    def execute(self, requests: list[Any]) -> list[Any]:
+        """Label all requests together, because calling numpy costs more than ranking small arrays."""
+        return self.step.answer(requests, self._read, self._label)
+
+    def _read(self, request: Any) -> np.ndarray:
+        logits = self.step.read(request, "logits")  # [batch, classes]
+        try:
+            check_logits(logits, len(self.labels), self.settings.function == "softmax")
+        except ValueError as error:
+            raise ValueError(f"input 'logits': {error}") from error
+        return logits
+
+    def _label(self, batches: list[np.ndarray]) -> list[Arrays]:
+        outputs = label_logits(np.concatenate(batches), self.labels, self.settings)
+        edges = pairwise([0, *accumulate(len(batch) for batch in batches)])
+        return [{name: array[a:b] for name, array in outputs.items()} for a, b in edges]
