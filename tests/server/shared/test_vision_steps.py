@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tritonclient.grpc as grpc
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 from tritonclient.utils import InferenceServerException
 
@@ -72,12 +72,54 @@ def write_brightness(models: Path) -> None:
     )
 
 
+CELLS = np.array([[8 * column + 4, 8 * row + 4, 8, 8] for row in range(4) for column in range(4)], np.float32)
+"""The 16 boxes that the detector below can give: center and size."""
+SEEN = "{height: 32, width: 32, resize: letterbox, "
+
+
+def write_blobs(models: Path) -> None:
+    """A detector with YOLOv8's form of output: each cell is a box, its mean red, green and blue are the scores."""
+    folder = models / "blobs"
+    folder.mkdir()
+    constants = {
+        "shape": np.array([0, 3, 16]),
+        "cells": np.ascontiguousarray(CELLS.T)[None],
+        "nothing": np.float32([0]),
+        "red": np.array([0]),
+    }
+    nodes = [
+        helper.make_node("AveragePool", ["x"], ["means"], kernel_shape=[8, 8], strides=[8, 8]),
+        helper.make_node("Reshape", ["means", "shape"], ["scores"]),
+        helper.make_node("Gather", ["scores", "red"], ["one"], axis=1),
+        helper.make_node("Mul", ["one", "nothing"], ["none"]),
+        helper.make_node("Add", ["none", "cells"], ["boxes"]),
+        helper.make_node("Concat", ["boxes", "scores"], ["y"], axis=1),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3, 32, 32])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 7, 16])],
+        [numpy_helper.from_array(value, name) for name, value in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    (folder / "net.onnx").write_bytes(model.SerializeToString())
+    (folder / "colors.txt").write_text("red\ngreen\nblue\n")
+    (folder / "model.yaml").write_text(
+        "name: blobs\nnetwork: {onnx: net.onnx}\npipeline:\n"
+        f"- {{step: decode_image, parameters: {SEEN}pad_value: 0, image_size: true}}, outputs: {{pixels: x}}}}\n"
+        "- network\n"
+        f"- {{step: detect, parameters: {SEEN}k: 3, labels: colors.txt}}, inputs: {{predictions: y}}}}\n"
+    )
+
+
 @pytest.fixture(scope="module")
 def triton(native_server: SharedBackends, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """The pipelines as a build publishes them."""
     root = tmp_path_factory.mktemp("vision")
     (root / "models").mkdir()
     write_brightness(root / "models")
+    write_blobs(root / "models")
     built = build_repository(root, cores=2)
 
     def write(repository: Path) -> None:
@@ -110,3 +152,20 @@ def test_a_users_step_decodes_images_by_the_shipped_core(client: grpc.InferenceS
     np.testing.assert_allclose(answer["y"], [[1.0, 0.2, 0.0]], atol=0.02)
     with pytest.raises(InferenceServerException, match="not a PNG, JPEG or WebP"):
         ask(client, "brightness", photo=items(b"no image"))
+
+
+def test_boxes_come_back_in_pixels_of_the_source(client: grpc.InferenceServerClient) -> None:
+    """Images of several sizes and formats in one batch, decoded natively and in Python: boxes, labels and counts."""
+    wide = Image.new("RGB", (64, 32))
+    wide.paste("red", (16, 0, 32, 16))
+    tall = Image.new("RGB", (160, 320))
+    tall.paste("blue", (0, 80, 80, 160))
+    tall.paste("lime", (80, 240, 160, 320))
+    files = [encoded(wide), encoded(tall, "WEBP"), encoded(Image.new("RGB", (1, 1)))]
+    answer = ask(client, "blobs", image=items(*files))
+    assert answer["count"].tolist() == [[1], [2], [0]]
+    assert answer["label"][0].tolist() == [b"red", b"", b""]
+    assert answer["box"][0].tolist() == [[16, 0, 32, 16], [0] * 4, [0] * 4]
+    boxes = dict(zip(answer["label"][1].tolist(), answer["box"][1].tolist(), strict=True))
+    assert boxes == {b"blue": [0, 80, 80, 160], b"green": [80, 240, 160, 320], b"": [0] * 4}
+    assert set(answer) == {"box", "score", "label", "class_id", "count"}
