@@ -123,7 +123,7 @@ def family_tensors(family: str, corners: np.ndarray, scores: np.ndarray) -> dict
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_gives_the_same_boxes(family: str) -> None:
-    """Three boxes that do not overlap, one below the threshold, come out alike from each form of output."""
+    """Three boxes that do not overlap, one below the threshold, come out the same from each form of output."""
     corners = np.float32([[10, 10, 30, 40], [60, 20, 90, 50], [5, 60, 50, 90], [100, 70, 120, 90]])
     scores = np.float32([[0, 0.75, 0], [0.9, 0, 0], [0, 0, 0.5], [0.2, 0, 0]])
     tensors = family_tensors(family, corners, scores)
@@ -257,7 +257,7 @@ def test_without_a_box_above_the_threshold_all_is_padding(family: str, count: in
 
 
 def test_boxes_outside_the_image_and_without_an_area_are_left_out() -> None:
-    """Those that reach out are cut off; an infinite one is refused only if it counts."""
+    """Boxes that reach out are cut off at the edges."""
     corners = np.float32(
         [
             [-50, -50, -10, -10],

@@ -171,7 +171,7 @@ def test_a_step_brings_its_files_along(tmp_path: Path) -> None:
 
 
 def test_a_step_brings_the_shipped_modules_that_it_imports(tmp_path: Path) -> None:
-    """Those imported by its files, directly or not; a file of the step's own under a shipped name is its own."""
+    """Imports count directly or not; a file of the step under a shipped name is its own."""
     case = pipeline(["network", PICK], tmp_path)
     own = tmp_path / "python_backends" / "steps" / "pick"
     (own / "pick_core.py").write_text("def load():\n    from decode_image_core import decode_image\n")
