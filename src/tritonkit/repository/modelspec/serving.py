@@ -121,7 +121,8 @@ class State(Strict):
     dtype: DataType
     shape: tuple[int, ...]
     initial: Literal["zero"] | InnerPath | None = None
-    """First value: zeros, or a file in `initial_state/`; without it the model must handle start."""
+    """First value: zeros (the default), or a file in `initial_state/`. Triton has none for a state with a free axis, so
+    the model must handle start."""
     use_same_buffer_for_input_output: bool = False
     use_growable_memory: bool = False
 
@@ -148,12 +149,19 @@ class Oldest(Strict):
     preserve_ordering: bool = False
 
 
+MOST_SEQUENCES = 256
+"""Open sequences where the spec names no strategy."""
+
+
 class SequenceBatching(Strict):
     """Send the requests of one sequence to the same instance, in order."""
 
     max_sequence_idle: Annotated[Microseconds, Field(serialization_alias="max_sequence_idle_microseconds")] = 1_000_000
     direct: Direct | None = None
+    """Each sequence keeps a slot; the number of instances times max_batch_size is the most that are open at a time."""
     oldest: Oldest | None = None
+    """Requests of any open sequences form batches. It is the choice, for 256 open sequences, where neither is given,
+    Triton keeps all state, and there is no control input of kind ready."""
     control_input: dict[str, ControlInput] = {}
     state: tuple[State, ...] = ()
     iterative_sequence: bool = False
@@ -163,6 +171,21 @@ class SequenceBatching(Strict):
         if self.direct is not None and self.oldest is not None:
             raise ValueError("both direct and oldest are given; wanted one strategy")
         return self
+
+    @property
+    def without_first_value(self) -> tuple[str, ...]:
+        """Inputs whose first value is memory that nobody has written, which the network cannot know."""
+        if any(control.kind == "start" for control in self.control_input.values()):
+            return ()
+        return tuple(state.input for state in self.state if state.initial is None and -1 in state.shape)
+
+    @property
+    def strategy(self) -> Direct | Oldest:
+        """The given strategy, or the one that serves most sequences at a time."""
+        if self.oldest or self.direct:
+            return self.oldest or self.direct or Direct()
+        in_slots = any(control.kind == "ready" for control in self.control_input.values())
+        return Oldest(max_candidate_sequences=MOST_SEQUENCES) if self.state and not in_slots else Direct()
 
 
 class Resource(Strict):

@@ -183,10 +183,11 @@ def _dynamic_batching(batching: DynamicBatching) -> Fields:
 
 
 def _sequence_batching(batching: SequenceBatching) -> Fields:
-    # Triton treats sequences without a strategy as direct ones; the text says so.
-    direct = None if batching.oldest else _fields(batching.direct or Direct())
+    strategy = batching.strategy
+    direct = isinstance(strategy, Direct)
     return _fields(batching) | {
-        "direct": direct,
+        "direct": _fields(strategy) if direct else None,
+        "oldest": None if direct else _fields(strategy),
         "control_input": [
             {"name": name, "control": [_control(control)]} for name, control in batching.control_input.items()
         ],
@@ -212,7 +213,7 @@ def _state(state: State) -> Fields:
     }
     if state.use_growable_memory:  # older schemas have no such field
         fields["use_growable_memory"] = True
-    if state.initial == "zero":
+    if state.initial == "zero" or (state.initial is None and -1 not in state.shape):
         fields["initial_state"] = [{"name": state.input, "zero_data": True, **tensor}]
     elif state.initial is not None:
         file = state.initial.rpartition("/")[2]

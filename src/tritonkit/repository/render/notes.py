@@ -17,7 +17,7 @@ def part_notes(part: Part, spec: Spec, artifact: Artifact, target: Target, max_b
     """Notes on calls, padding, weights and batches; notes on warm-up requests and trials are made with them."""
     own = () if part.is_step else _network_notes(spec, artifact, max_batch_size)
     limits = (_padding_note(part, max_batch_size, target), _compiled_note(part, target))
-    notes = (_calls_note(part, spec), *limits, _weights_note(part, spec), *own)
+    notes = (_calls_note(part, spec), _states_note(part), *limits, _weights_note(part, spec), *own)
     return tuple(note for note in notes if note)
 
 
@@ -42,6 +42,18 @@ def _compiled_note(part: Part, target: Target) -> str:
         return ""
     gpus = "torch-compile-cuda, torch-export" if target == "gpu" else "torch-export"
     return f"it runs on the CPU, for which torch-compile compiled it; {gpus} and the onnx variants run on a GPU"
+
+
+def _states_note(part: Part) -> str:
+    """A note on states that Triton hands to the network as memory that nobody has written."""
+    sequences = part.serving.sequence_batching
+    names = sequences.without_first_value if sequences else ()
+    if not names:
+        return ""
+    return (
+        f"Triton has no first value for the state {names[0]}, which has a free axis; give each axis a size, or add a"
+        " control_input of kind start by which the network knows a new sequence"
+    )
 
 
 def _calls_note(part: Part, spec: Spec) -> str:
