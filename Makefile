@@ -1,6 +1,6 @@
 # `make demo` and `make test` stand alone: each sets up what it needs first.
 PYTHON ?= python3
-# The PyTorch to install: name a CPU build here if your index offers one. The cookbook's torchvision follows its version.
+# The PyTorch to install: name a CPU build here if your index offers one.
 TORCH ?= torch==2.13.0
 
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check --no-input
@@ -42,7 +42,7 @@ setup:
 .venv/.ready: pyproject.toml
 	@echo "Setting up .venv, the project's environment (a minute or two, 2.1 GB) ..."
 	@$(PYTHON) -m venv --upgrade-deps .venv
-	@$(BIN)/python $(PIP_INSTALL) "$(TORCH)" torchvision
+	@$(BIN)/python $(PIP_INSTALL) "$(TORCH)"
 	@$(BIN)/python $(PIP_INSTALL) -e ".[build,models,loadtest,cache,metrics,tracing,tune,plan,gateway,store,kubernetes,openai,examples,dev]"
 	@touch $@
 

@@ -21,7 +21,7 @@ def rendered(**sequences: Any) -> Any:
     x = TensorPlan("x", "FP32", (4,))
     batching = SequenceBatching.model_validate(sequences)
     plan = ModelPlan("net", "onnxruntime", 8, (x,), (x,), section="model.yaml serving", sequence_batching=batching)
-    return parse_text(render_config(plan, source="model.yaml", target="cpu", cores=2)).sequence_batching
+    return parse_text(render_config(plan, source="model.yaml", target="cpu", cores=2), "here").sequence_batching
 
 
 @pytest.mark.parametrize(

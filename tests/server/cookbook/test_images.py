@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +16,7 @@ from PIL import Image
 from tests.server.cookbook.conftest import Answer
 from tests.server.kitchen import Kitchen, Page
 
-SHIM = Path(__file__).parent / "torchvision"
-"""PyPI's torchvision needs a PyTorch for GPUs; its networks do without the operators that the other kind lacks."""
+ANSWERS = Path(__file__).with_name("torchvision_answers.py")
 
 
 def picture(number: int) -> bytes:
@@ -27,36 +29,44 @@ def picture(number: int) -> bytes:
     return file.getvalue()
 
 
-def test_an_image_classifier_of_torchvision(place: Kitchen, answers: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Labels and scores are those of torchvision's own transforms and network, for 16 callers at the same time."""
-    monkeypatch.syspath_prepend(SHIM)
-    monkeypatch.setenv("PYTHONPATH", str(SHIM), prepend=":")
-    import sitecustomize  # noqa: F401 - declares the operators here, too
-    from torchvision import transforms
-    from torchvision.models import resnet18
+@pytest.fixture
+def torchvision(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The torchvision of this PyTorch, for child processes alone."""
+    folder = tmp_path_factory.mktemp("torchvision")
+    major, minor = torch.__version__.split(".")[:2]
+    assert major == "2"
+    version = f"torchvision==0.{int(minor) + 15}.*"
+    subprocess.run(
+        [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), version], check=True
+    )
+    shutil.copy(ANSWERS, folder / "sitecustomize.py")
+    monkeypatch.setenv("PYTHONPATH", str(folder), prepend=":")
 
-    torch.manual_seed(3)
-    network = resnet18()
-    torch.save(network.state_dict(), place.folder / "resnet18.pth")
+
+def torchvision_says(weights: Path, answers: Path, pictures: list[Path]) -> None:
+    """Write the weights, or the probabilities of the pictures' classes where the weights are there."""
+    subprocess.run([sys.executable, ANSWERS, weights, answers, *pictures], check=True)
+
+
+@pytest.mark.usefixtures("torchvision")
+def test_an_image_classifier_of_torchvision(place: Kitchen, answers: Answer) -> None:
+    """Scores are those of torchvision's own transforms and network, for 16 callers at the same time."""
+    folder = place.folder
+    files = [folder / f"{number:02}.jpg" for number in range(32)]
+    for number, file in enumerate(files):
+        file.write_bytes(picture(number))
+    weights = folder / "resnet18.pth"
+    torchvision_says(weights, folder / "reference", [])
     labels = [f"label {number}" for number in range(1000)]
     place.ahead = {
         "models/classifier/labels.txt": "\n".join(labels).encode(),
-        "models/classifier/photo.jpg": picture(0),
+        "models/classifier/photo.jpg": files[0].read_bytes(),
     }
     place.cook(Page.read("image-classifier"))
-    prepared = transforms.Compose(
-        [
-            transforms.Resize(256),
-            transforms.CenterCrop(224),
-            transforms.ToTensor(),
-            transforms.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]),
-        ]
-    )
-    pictures = [picture(number) for number in range(32)]
-    with torch.inference_mode():
-        pixels = torch.stack([prepared(Image.open(io.BytesIO(data))) for data in pictures])
-        reference = network.eval()(pixels).softmax(1)
-    for scores, reply in zip(reference, answers(place, "classifier", [{"image": [x]} for x in pictures]), strict=True):
+    torchvision_says(weights, folder / "reference", files)
+    reference = torch.load(folder / "reference", weights_only=True)
+    items = [{"image": [file.read_bytes()]} for file in files]
+    for scores, reply in zip(reference, answers(place, "classifier", items), strict=True):
         chosen = [labels.index(label.decode()) for label in reply["label"].ravel()]
         # Labels of nearly the same score may change places.
         np.testing.assert_allclose(reply["score"].ravel(), scores[chosen], rtol=2e-2)
