@@ -47,6 +47,8 @@ COUNTERS = (
     "faults",
     "spread_runs",
     "holds",
+    "engines_built",
+    "engines_read",
 )
 """The fields of `struct counters` in memory.h, in order."""
 
@@ -67,6 +69,8 @@ class FakeCuda:
         waits: an operator that cannot be captured, because it waits for its stream.
         copies: an operator whose input is copied to the CPU.
         on_host: a tensor that the CPU reads or writes.
+        splits: an operator that TensorRT does not run, between others that it does.
+        providers_file: a file for the providers and options of sessions on TensorRT.
     """
 
     runtime: Path
@@ -80,6 +84,8 @@ class FakeCuda:
     waits: str = ""
     copies: str = ""
     on_host: str = ""
+    splits: str = ""
+    providers_file: str = ""
 
     @property
     def variables(self) -> dict[str, str]:
@@ -95,6 +101,8 @@ class FakeCuda:
             "FAKE_CUDA_WAITS": self.waits,
             "FAKE_CUDA_COPIES": self.copies,
             "FAKE_CUDA_ON_HOST": self.on_host,
+            "FAKE_CUDA_SPLITS": self.splits,
+            "FAKE_CUDA_PROVIDERS": self.providers_file,
         }
 
     def counters(self) -> Mapping[str, int]:

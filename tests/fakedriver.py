@@ -52,7 +52,7 @@ def write_cuda_packages(packages: Path, driver: FakeDriver) -> None:
 Compile = Callable[..., None]
 """Compiles a library from C: its path, the source, then flags."""
 WriteTensorRT = Callable[..., None]
-"""Compiles a libnvinfer into a folder that says a version, such as 100500 for 10.5.0, with more C."""
+"""Compiles TensorRT's libraries of a major version into a folder; they say a version, such as 100500 for 10.5.0."""
 WriteDriver = Callable[..., FakeDriver]
 """Compiles the driver into a folder, with flags for its functions."""
 
@@ -73,10 +73,12 @@ def compile_c() -> Compile:
 def write_tensorrt(compile_c: Compile) -> WriteTensorRT:
     """TensorRT's library that says its version, which is all that it has."""
 
-    def write(folder: Path, number: int, more: str = "") -> None:
+    def write(folder: Path, number: int, more: str = "", major: int = 10) -> None:
         source = folder / "nvinfer.c"
         source.write_text(f"#include <unistd.h>\n{more}\nint getInferLibVersion(void) {{ return {number}; }}\n")
-        compile_c(folder / "libnvinfer.so.10", source)
+        for name in ("nvinfer", "nvonnxparser"):
+            file = f"lib{name}.so.{major}"
+            compile_c(folder / file, source, f"-Wl,-soname,{file}")
 
     return write
 

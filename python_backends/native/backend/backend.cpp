@@ -52,11 +52,8 @@ Placement placement_of(TRITONBACKEND_ModelInstance* triton, TRITONBACKEND_Model*
 // Libraries that the engine needs, in an order in which each finds what it needs itself: what is loaded is found by its
 // name, so neither the server nor its stubs need a path to them.
 void load_first(const std::string& paths) {
-  for (size_t begin = 0; begin < paths.size();) {
-    const size_t end = std::min(paths.find(':', begin), paths.size());
-    const std::string path = paths.substr(begin, end - begin);
-    begin = end + 1;
-    if (!path.empty() && dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL) == nullptr) {
+  for (const std::string& path : split_paths(paths)) {
+    if (dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL) == nullptr) {
       throw Error(text("--backend-config=", kBackend, ",load-first: ", dlerror()), TRITONSERVER_ERROR_NOT_FOUND);
     }
   }

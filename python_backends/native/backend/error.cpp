@@ -6,15 +6,27 @@
 
 namespace tritonkit {
 
-std::vector<std::string> split_lines(const std::string& from) {
-  std::vector<std::string> lines;
+namespace {
+
+std::vector<std::string> split(const std::string& from, char between) {
+  std::vector<std::string> parts;
   for (size_t begin = 0; begin < from.size();) {
-    const size_t end = std::min(from.find('\n', begin), from.size());
-    lines.push_back(from.substr(begin, end - begin));
+    const size_t end = std::min(from.find(between, begin), from.size());
+    parts.push_back(from.substr(begin, end - begin));
     begin = end + 1;
   }
-  return lines;
+  return parts;
 }
+
+}  // namespace
+
+std::vector<std::string> split_paths(const std::string& from) {
+  std::vector<std::string> paths = split(from, ':');
+  paths.erase(std::remove(paths.begin(), paths.end(), ""), paths.end());
+  return paths;
+}
+
+std::vector<std::string> split_lines(const std::string& from) { return split(from, '\n'); }
 
 TRITONSERVER_Error* Error::to_triton() const {
   std::string message = what();

@@ -32,6 +32,8 @@ std::string text(const Parts&... parts) {
   return joined;
 }
 
+// The paths in a text of paths and colons.
+std::vector<std::string> split_paths(const std::string& from);
 // The lines of a text without their ends; none for an empty one.
 std::vector<std::string> split_lines(const std::string& from);
 

@@ -13,8 +13,9 @@ struct counters {
   int64_t pinned_bytes, streams, sessions;
   int64_t to_device, to_host, on_device;
   int64_t runs, captures, replays, broken_captures, faults;
-  int64_t spread_runs;  // on the CPU, on several threads
-  int64_t holds;        // set by whoever watches: no run on a GPU ends before it is 0 again
+  int64_t spread_runs;                  // on the CPU, on several threads
+  int64_t holds;                        // set by whoever watches: no run on a GPU ends before it is 0 again
+  int64_t engines_built, engines_read;  // of TensorRT
 };
 extern struct counters* counters;
 

@@ -4,6 +4,10 @@
 // that it had when it was captured, as a CUDA graph does. FAKE_CUDA_PROVIDER is "none" for a library that was built
 // without the provider, "missing" for one whose provider lacks a library; FAKE_CUDA_LACKS names an operator that the
 // provider does not have.
+//
+// Its TensorRT provider needs the libraries of TensorRT in the process. An engine is a file of the options that it was
+// built with; FAKE_CUDA_SPLITS names an operator that divides a network, so that its inputs' profiles do not suffice.
+// FAKE_CUDA_PROVIDERS names a file for the providers and options of each session with TensorRT.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -43,6 +47,10 @@ enum {
   kBindOutput = 137,
   kCreateEnvWithThreads = 151,
   kAddRunEntry = 165,
+  kAppendTensorRt = 170,
+  kCreateTensorRtOptions = 171,
+  kUpdateTensorRtOptions = 172,
+  kReleaseTensorRtOptions = 174,
   kAppendCuda = 204,
   kCreateCudaOptions = 205,
   kUpdateCudaOptions = 206,
@@ -90,6 +98,12 @@ struct options {
   int64_t limit;
 };
 
+struct tensorrt {
+  char text[4096];  // a line for each option
+  char engines[1024], timings[1024];
+  bool keeps_engines, keeps_timings, has_profiles;
+};
+
 struct bound {
   const char* name;
   const void* value;
@@ -102,6 +116,8 @@ struct record {
   enum { kOptions, kCudaMemory, kSession, kRunOptions, kBinding, kGraph, kThreads, kSpread } kind;
   struct options options;          // kOptions, kSession
   int severity;                    // kOptions
+  char providers[32];              // likewise, in order
+  struct tensorrt* tensorrt;       // likewise; null without
   void* weights;                   // kSession
   void* arena;                     // likewise, as large as the largest run
   size_t arena_bytes;              // likewise
@@ -226,6 +242,99 @@ static status append_cuda(void* options, const struct options* cuda) {
   struct record* record = find(options, kOptions);
   if (record == NULL) record = add(options, kOptions);
   record->options = *cuda;
+  strcat(record->providers, " cuda");
+  return NULL;
+}
+
+// --- options of the TensorRT provider ---
+
+static const char* const kKnownOfTensorRt[] = {
+    "device_id",
+    "trt_auxiliary_streams",
+    "trt_bf16_enable",
+    "trt_build_heuristics_enable",
+    "trt_builder_optimization_level",
+    "trt_context_memory_sharing_enable",
+    "trt_detailed_build_log",
+    "trt_engine_cache_enable",
+    "trt_engine_cache_path",
+    "trt_engine_hw_compatible",
+    "trt_force_sequential_engine_build",
+    "trt_fp16_enable",
+    "trt_int8_enable",
+    "trt_layer_norm_fp32_fallback",
+    "trt_max_partition_iterations",
+    "trt_max_workspace_size",
+    "trt_min_subgraph_size",
+    "trt_op_types_to_exclude",
+    "trt_preview_features",
+    "trt_profile_max_shapes",
+    "trt_profile_min_shapes",
+    "trt_profile_opt_shapes",
+    "trt_sparsity_enable",
+    "trt_tactic_sources",
+    "trt_timing_cache_enable",
+    "trt_timing_cache_path",
+};
+
+static bool is_known_of_tensorrt(const char* key) {
+  for (size_t at = 0; at < sizeof kKnownOfTensorRt / sizeof *kKnownOfTensorRt; ++at) {
+    if (strcmp(key, kKnownOfTensorRt[at]) == 0) return true;
+  }
+  return false;
+}
+
+static status create_tensorrt_options(void** made) {
+  if (provider_is("none")) return REAL(kCreateTensorRtOptions, void**)(made);
+  *made = calloc(1, sizeof(struct tensorrt));
+  return NULL;
+}
+
+static status update_tensorrt_options(struct tensorrt* options, const char* const* keys, const char* const* values,
+                                      size_t count) {
+  char message[256];
+  for (size_t at = 0; at < count; ++at) {
+    if (!is_known_of_tensorrt(keys[at])) {
+      snprintf(message, sizeof message, "Unknown provider option: \"%s\".", keys[at]);
+      return fail(kInvalidArgument, message);
+    }
+    const bool is_on = strcmp(values[at], "1") == 0;
+    if (strcmp(keys[at], "trt_engine_cache_enable") == 0) options->keeps_engines = is_on;
+    if (strcmp(keys[at], "trt_timing_cache_enable") == 0) options->keeps_timings = is_on;
+    if (strstr(keys[at], "trt_profile_") != NULL) options->has_profiles = true;
+    if (strcmp(keys[at], "trt_engine_cache_path") == 0) {
+      snprintf(options->engines, sizeof options->engines, "%s", values[at]);
+    } else if (strcmp(keys[at], "trt_timing_cache_path") == 0) {
+      snprintf(options->timings, sizeof options->timings, "%s", values[at]);
+    }
+    const size_t used = strlen(options->text);
+    snprintf(options->text + used, sizeof options->text - used, "%s=%s\n", keys[at], values[at]);
+  }
+  return NULL;
+}
+
+static void release_tensorrt_options(struct tensorrt* options) { free(options); }
+
+// The real provider is linked against both, which the loader finds where they are open already.
+static status append_tensorrt(void* options, const struct tensorrt* tensorrt) {
+  static const char* const needed[] = {"libnvinfer.so.10", "libnvonnxparser.so.10"};
+  for (size_t at = 0; at < sizeof needed / sizeof *needed; ++at) {
+    void* library = dlopen(needed[at], RTLD_NOW | RTLD_NOLOAD);
+    if (library == NULL) {
+      char message[256];
+      snprintf(message, sizeof message,
+               "Failed to load library libonnxruntime_providers_tensorrt.so with error: %s: cannot open shared object "
+               "file: No such file or directory",
+               needed[at]);
+      return fail(kFail, message);
+    }
+    dlclose(library);
+  }
+  struct record* record = find(options, kOptions);
+  if (record == NULL) record = add(options, kOptions);
+  record->tensorrt = malloc(sizeof *tensorrt);
+  *record->tensorrt = *tensorrt;
+  strcat(record->providers, " tensorrt");
   return NULL;
 }
 
@@ -236,7 +345,9 @@ static status set_threads(void* options, int threads) {
 }
 
 static void release_session_options(void* options) {
-  free(take(options, kOptions));
+  struct record* record = take(options, kOptions);
+  if (record != NULL) free(record->tensorrt);
+  free(record);
   free(take(options, kThreads));
   ((void (*)(void*))g_real[kReleaseSessionOptions])(options);
 }
@@ -322,11 +433,57 @@ static status open_on_cuda(const struct record* options, const char* path, void*
   return allocate(&options->options, bytes, weights);
 }
 
+static void note_providers(const struct record* options) {
+  const char* path = getenv("FAKE_CUDA_PROVIDERS");
+  FILE* file = path == NULL || *path == '\0' ? NULL : fopen(path, "a");
+  if (file == NULL) return;
+  fprintf(file, "providers=%s\n%s\n", options->providers + 1, options->tensorrt->text);
+  fclose(file);
+}
+
+static void write_text(const char* folder, const char* name, const char* text) {
+  char path[1200];
+  snprintf(path, sizeof path, "%s/%s", folder, name);
+  FILE* file = fopen(path, "w");
+  if (file == NULL) return;
+  fputs(text, file);
+  fclose(file);
+}
+
+// An engine is taken from its folder, or built.
+static status open_on_tensorrt(const struct record* options, const char* path) {
+  const struct tensorrt* tensorrt = options->tensorrt;
+  note_providers(options);
+  size_t bytes = 0;
+  char* content = content_of(path, &bytes);
+  const bool splits = content != NULL && has_operator(content, bytes, "FAKE_CUDA_SPLITS");
+  free(content);
+  if (splits && tensorrt->has_profiles) {
+    return fail(kFail, "Following input(s) has no associated shape profiles provided: /between/Identity_output_0");
+  }
+  const char* name = "TensorrtExecutionProvider_TRTKernel_graph_fake_sm90.engine";
+  char engine[1200];
+  snprintf(engine, sizeof engine, "%s/%s", tensorrt->engines, name);
+  char* kept = tensorrt->keeps_engines ? content_of(engine, &bytes) : NULL;
+  if (kept != NULL) {
+    const bool is_whole = bytes == strlen(tensorrt->text) && memcmp(kept, tensorrt->text, bytes) == 0;
+    free(kept);
+    if (!is_whole) return fail(kFail, "TensorRT EP could not deserialize engine from cache");
+    bump(&fake_counters()->engines_read, 1);
+    return NULL;
+  }
+  bump(&fake_counters()->engines_built, 1);
+  if (tensorrt->keeps_engines) write_text(tensorrt->engines, name, tensorrt->text);
+  if (tensorrt->keeps_timings) write_text(tensorrt->timings, "TensorrtExecutionProvider_cache_sm90.timing", "");
+  return NULL;
+}
+
 static status create_session(void* env, const char* path, void* options, void** made) {
   struct record* record = find(options, kOptions);
   void* weights = NULL;
   bool waits = false;
   status failed = record == NULL ? NULL : open_on_cuda(record, path, &weights, &waits);
+  if (failed == NULL && record != NULL && record->tensorrt != NULL) failed = open_on_tensorrt(record, path);
   if (failed == NULL) failed = REAL(kCreateSession, void*, const char*, void*, void**)(env, path, options, made);
   if (record == NULL) {
     if (failed == NULL && find(options, kThreads) != NULL) add(*made, kSpread);
@@ -595,8 +752,12 @@ static void fill(void) {
   g_table[kBindOutput] = (const void*)bind_output;
   g_table[kAddRunEntry] = (const void*)add_run_entry;
   g_table[kCreateCudaOptions] = (const void*)create_cuda_options;
+  g_table[kCreateTensorRtOptions] = (const void*)create_tensorrt_options;
   if (provider_is("none")) return;
   g_table[kAppendCuda] = (const void*)append_cuda;
+  g_table[kAppendTensorRt] = (const void*)append_tensorrt;
+  g_table[kUpdateTensorRtOptions] = (const void*)update_tensorrt_options;
+  g_table[kReleaseTensorRtOptions] = (const void*)release_tensorrt_options;
   g_table[kSetThreads] = (const void*)set_threads;
   g_table[kInputMemory] = (const void*)tell_input_memory;
   g_table[kOutputMemory] = (const void*)tell_output_memory;

@@ -54,9 +54,9 @@ REFUSED = {
         write_product(ON_GPU + cuda(cudnn_conv_algo_search="9")),
         "cudnn_conv_algo_search: found '9', wanted one of EXHAUSTIVE, HEURISTIC, DEFAULT",
     ),
-    "tensorrt": (
-        write_product(ON_GPU + cuda(accelerator="tensorrt")),
-        "gpu_execution_accelerator 'tensorrt' found; this backend has ONNX Runtime's CPU and CUDA providers only",
+    "openvino": (
+        write_product(ON_GPU + cuda(accelerator="openvino")),
+        "gpu_execution_accelerator 'openvino' found; this backend has ONNX Runtime's CPU, CUDA and TensorRT providers",
     ),
     "large_size": (
         write_product(ON_GPU + cuda([1, 2 * BATCH])),

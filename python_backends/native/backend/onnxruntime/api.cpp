@@ -115,6 +115,10 @@ void fill(const void* const* table) {
   take(a.set_global_spinning, table, 149);
   take(a.create_env_with_threads, table, 151);
   take(a.add_run_entry, table, 165);
+  take(a.append_tensorrt, table, 170);
+  take(a.create_tensorrt_options, table, 171);
+  take(a.update_tensorrt_options, table, 172);
+  take(a.release_tensorrt_options, table, 174);
   take(a.append_cuda, table, 204);
   take(a.create_cuda_options, table, 205);
   take(a.update_cuda_options, table, 206);

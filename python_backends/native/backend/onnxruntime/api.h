@@ -25,6 +25,7 @@ struct ShapeInfo;
 struct MemoryInfo;
 struct Allocator;
 struct CudaOptions;
+struct TensorRtOptions;
 struct IoBinding;
 
 using LogFunction = void (*)(void*, int severity, const char* category, const char* id, const char* where,
@@ -95,6 +96,11 @@ struct Api {
   Status* (*create_cuda_options)(CudaOptions**);
   Status* (*update_cuda_options)(CudaOptions*, const char* const* keys, const char* const* values, size_t count);
   void (*release_cuda_options)(CudaOptions*);
+  Status* (*append_tensorrt)(SessionOptions*, const TensorRtOptions*);
+  Status* (*create_tensorrt_options)(TensorRtOptions**);
+  Status* (*update_tensorrt_options)(TensorRtOptions*, const char* const* keys, const char* const* values,
+                                     size_t count);
+  void (*release_tensorrt_options)(TensorRtOptions*);
   void (*release_env)(Env*);
   void (*release_status)(Status*);
   void (*release_memory_info)(MemoryInfo*);
@@ -153,6 +159,7 @@ using OptionsPtr = std::unique_ptr<SessionOptions, Release<SessionOptions, &Api:
 using ThreadOptionsPtr = std::unique_ptr<ThreadOptions, Release<ThreadOptions, &Api::release_thread_options>>;
 using RunOptionsPtr = std::unique_ptr<RunOptions, Release<RunOptions, &Api::release_run_options>>;
 using CudaOptionsPtr = std::unique_ptr<CudaOptions, Release<CudaOptions, &Api::release_cuda_options>>;
+using TensorRtOptionsPtr = std::unique_ptr<TensorRtOptions, Release<TensorRtOptions, &Api::release_tensorrt_options>>;
 using BindingPtr = std::unique_ptr<IoBinding, Release<IoBinding, &Api::release_binding>>;
 using MemoryInfoPtr = std::unique_ptr<MemoryInfo, Release<MemoryInfo, &Api::release_memory_info>>;
 using ValuePtr = std::unique_ptr<Value, Release<Value, &Api::release_value>>;

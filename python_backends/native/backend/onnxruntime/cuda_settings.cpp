@@ -10,7 +10,7 @@ namespace tritonkit {
 namespace {
 
 using ort::api;
-using Option = std::pair<std::string, std::string>;
+using Option = ProviderOption;
 
 // By their numbers as NVIDIA's backend has them.
 constexpr std::array<const char*, 3> kSearches{"EXHAUSTIVE", "HEURISTIC", "DEFAULT"};
@@ -69,8 +69,9 @@ std::vector<Option> options_of(const Config& config) {
     const std::string& value = config.parameter(option);
     if (!value.empty()) options.emplace_back(option, value_of(option, value));
   }
-  const Json& accelerators = config.json["optimization"]["execution_accelerators"]["gpu_execution_accelerator"];
+  const Json& accelerators = config.json["optimization"]["execution_accelerators"][kGpuAccelerators];
   for (const Json& entry : accelerators.items()) {
+    if (entry["name"].text() != "cuda") continue;
     for (const auto& [option, value] : entry["parameters"].members()) {
       if (!is_option(option)) throw Error(unknown(option));
       options.emplace_back(option, value_of(option, value.text()));
@@ -113,27 +114,36 @@ std::vector<int64_t> sizes_of(const Config& config, bool graphs) {
 
 CudaSettings::CudaSettings(const Config& config)
     : options(options_of(config)), graphs(config.json["optimization"]["cuda"]["graphs"].is_true()) {
+  if (wants_tensorrt(config)) {
+    tensorrt.emplace(config);
+    graphs = false;
+  }
   sizes = sizes_of(config, graphs);
 }
 
 // The provider is what an instance on a GPU runs on; as an accelerator it only brings its options.
 void check_accelerators(const Config& config) {
   const Json& accelerators = config.json["optimization"]["execution_accelerators"];
-  for (const char* device : {"cpu_execution_accelerator", "gpu_execution_accelerator"}) {
+  for (const char* device : {"cpu_execution_accelerator", kGpuAccelerators}) {
     for (const Json& entry : accelerators[device].items()) {
-      if (device[0] == 'g' && entry["name"].text() == "cuda") continue;
+      const std::string& name = entry["name"].text();
+      if (device == std::string_view(kGpuAccelerators) && (name == "cuda" || name == kTensorRt)) continue;
       throw Error(
-          text("optimization.execution_accelerators.", device, " '", entry["name"].text(),
-               "' found; this backend has ONNX Runtime's CPU and CUDA providers only: remove it, or use NVIDIA's "
-               "image"));
+          text("optimization.execution_accelerators.", device, " '", name,
+               "' found; this backend has ONNX Runtime's CPU, CUDA and TensorRT providers only: remove it, or use "
+               "NVIDIA's image"));
     }
   }
 }
 
-void append_cuda(ort::SessionOptions* options, const CudaSettings& settings, int device, bool graphs) {
+void require_gpu() {
   if (cuda::device_count() == 0) {
     throw Error("instance kind GPU found, and this server sees no GPU: look at nvidia-smi, or use kind KIND_CPU");
   }
+}
+
+void append_cuda(ort::SessionOptions* options, const CudaSettings& settings, int device, bool graphs) {
+  require_gpu();
   std::vector<Option> wanted = settings.options;
   wanted.emplace_back("device_id", std::to_string(device));
   if (graphs) wanted.emplace_back("enable_cuda_graph", "1");

@@ -209,6 +209,9 @@ class OrtNetwork : public Network {
   explicit OrtNetwork(const Config& config) : config_(config) {
     check_accelerators(config);
     check_threads(config);
+    if (wants_tensorrt(config) && config.json["optimization"]["cuda"]["graphs"].is_true()) {
+      warn("is served without CUDA graphs: TensorRT's engines run it");
+    }
     if (!ort::shares_threads()) alone_ = threads_alone(config);
   }
 
@@ -244,7 +247,7 @@ class OrtNetwork : public Network {
       warn(text("is served without CUDA graphs: ", why_no_graphs_));
     }
     auto engine = std::make_unique<CudaEngine>(config_, placement, open_without_graphs(placement, settings), settings);
-    warn_of_convolutions(*engine);
+    if (!settings.tensorrt) warn_of_convolutions(*engine);
     return engine;
   }
 
@@ -312,6 +315,7 @@ std::string load_engine(const std::string& library, const Json& settings) {
   constexpr const char* kShared = "enable-global-threadpool";
   ort::SharedThreads threads;
   const std::string& shared = settings[kShared].text();
+  set_tensorrt(settings);
   threads.on = shared == "1" || shared == "true";
   if (!threads.on && !shared.empty() && shared != "0" && shared != "false") {
     throw Error(text("--backend-config=", kBackend, ",", kShared, ": found '", shared, "', wanted 0 or 1"));

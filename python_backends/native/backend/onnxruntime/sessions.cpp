@@ -5,6 +5,7 @@
 #include <functional>
 #include <shared_mutex>
 
+#include "onnxruntime/engines.h"
 #include "onnxruntime/settings.h"
 
 namespace tritonkit {
@@ -31,6 +32,40 @@ ort::OptionsPtr gpu_options(const Config& config, const Placement& placement, co
   return options;
 }
 
+ort::Session* open_with_engines(const Config& config, const Placement& placement, const CudaSettings& settings,
+                                const std::vector<ProviderOption>& further) {
+  const ort::OptionsPtr options = session_options(config, std::max(1, threads_asked(config, kIntraOp)));
+  append_tensorrt(options.get(), *settings.tensorrt, placement.device, further);
+  append_cuda(options.get(), settings, placement.device, false);
+  return open(config, options.get());
+}
+
+// A network that TensorRT runs in several parts has shapes between them, which no profile of its inputs names.
+ort::Session* open_on_tensorrt(const Config& config, const Placement& placement, const CudaSettings& settings) {
+  require_gpu();
+  EngineFolder engines(config, *settings.tensorrt);
+  const auto warn = [&](const std::string& why) {
+    log(TRITONSERVER_LOG_WARN, text("model '", config.name,
+                                    "': TensorRT builds an engine again, for seconds or minutes,"
+                                    " whenever a request is smaller or larger than all before: ",
+                                    why));
+  };
+  if (!settings.tensorrt->why_no_profiles.empty()) warn(settings.tensorrt->why_no_profiles);
+  std::vector<ProviderOption> further = engines.options();
+  const std::vector<ProviderOption> without = further;
+  further.insert(further.end(), settings.tensorrt->profiles.begin(), settings.tensorrt->profiles.end());
+  ort::Session* session = nullptr;
+  try {
+    session = open_with_engines(config, placement, settings, further);
+  } catch (const Error& error) {
+    if (!lacks_profiles(error)) throw;
+    warn("the CUDA provider runs a part of the network between parts that TensorRT runs");
+    session = open_with_engines(config, placement, settings, without);
+  }
+  engines.finish();
+  return session;
+}
+
 }  // namespace
 
 SharedSession open_session(const Config& config, int threads) {
@@ -39,10 +74,11 @@ SharedSession open_session(const Config& config, int threads) {
 
 SharedSession open_on_gpu(const Config& config, const Placement& placement, const CudaSettings& settings, bool graphs) {
   const auto loading = cuda::while_loading();
-  const ort::OptionsPtr options = gpu_options(config, placement, settings, graphs);
-  return {open(config, options.get()), [](ort::Session* session) {
+  ort::Session* session = settings.tensorrt ? open_on_tensorrt(config, placement, settings)
+                                            : open(config, gpu_options(config, placement, settings, graphs).get());
+  return {session, [](ort::Session* opened) {
             const auto unloading = cuda::while_loading();
-            api().release_session(session);
+            api().release_session(opened);
           }};
 }
 
