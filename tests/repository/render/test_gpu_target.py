@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.repository.render.cases import Case, make_case
-from tritonkit.errors import RenderError
+from tritonkit.errors import BuildError, RenderError
 from tritonkit.repository.export.artifact import Artifact, Independence, MeasuredQuality, Signature, StartNeeds
 from tritonkit.repository.modelspec import Serving
 from tritonkit.repository.modelspec.serving import Cuda, GraphSpec
@@ -282,14 +282,94 @@ def test_weights_beyond_the_limit_of_an_instance_are_refused(serving: dict[str, 
         image(serving, tmp_path).plans()
 
 
-def test_notes_say_what_of_the_spec_is_not_for_this_server(tmp_path: Path) -> None:
-    """TensorRT's settings, a delay chosen for a CPU, and a form that is judged on the CPU alone."""
-    accelerator = {"gpu_execution_accelerator": [{"name": "tensorrt"}]}
-    serving = {"optimization": accelerator, "dynamic_batching": {"max_queue_delay": "2ms"}}
-    case = image(serving, tmp_path)
+def test_notes_say_what_of_the_spec_may_not_suit_a_gpu(tmp_path: Path) -> None:
+    """A delay chosen for a CPU, and a form that is judged on the CPU alone."""
+    case = image({"dynamic_batching": {"max_queue_delay": "2ms"}}, tmp_path)
     judged = replace(case.artifact, quality=MeasuredQuality("R2", 1.0, 1.0, 0.0, 4))
     plan = plan_of(replace(case, artifact=judged))
-    words = ("is for target nvidia", "max_queue_delay 2000us is the spec's", "was compared with its reference on a CPU")
-    assert [notes(plan, phrase) for phrase in words] == [1, 1, 0]
+    words = ("max_queue_delay 2000us is the spec's", "was compared with its reference on a CPU")
+    assert [notes(plan, phrase) for phrase in words] == [1, 0]
     in_torch = replace(judged, variant="torchscript", files={"model.pt": ""})
     assert notes(plan_of(replace(case, artifact=in_torch)), words[-1]) == 1
+
+
+TENSORRT = {"gpu_execution_accelerator": [{"name": "tensorrt"}]}
+
+
+@pytest.mark.parametrize(
+    ("form", "precision", "judged"),
+    [
+        ("onnx-fp32", {"precision_mode": "FP32"}, "computes products in TF32"),
+        ("distilled+onnx-fp16", {"precision_mode": "FP16"}, "has its own kernels"),
+        ("onnx-int8-qdq", {"precision_mode": "INT8", "trt_fp16_enable": "1"}, "has its own kernels"),
+    ],
+)
+def test_tensorrt_takes_the_precision_of_the_file(
+    form: str, precision: dict[str, str], judged: str, tmp_path: Path
+) -> None:
+    """Engines have a profile from one item to the largest batch; a note says that they were not judged."""
+    plan = plan_of(image({"max_batch_size": 8, "optimization": TENSORRT}, tmp_path, variant=form))
+    first, then = plan.optimization.gpu_execution_accelerator
+    shapes = {"min": "x:1x3x224x224", "opt": "x:8x3x224x224", "max": "x:8x3x224x224"}
+    profile = {f"trt_profile_{which}_shapes": shape for which, shape in shapes.items()}
+    assert first.parameters == precision | {"max_workspace_size_bytes": str(1 << 30)} | profile
+    assert (first.name, then.name, plan.optimization.cuda) == ("tensorrt", "cuda", None)
+    assert notes(plan, judged) == 1
+
+
+def test_a_batch_that_is_preferred_is_the_one_to_tune_for(tmp_path: Path) -> None:
+    """The largest of several; what the spec says itself is kept."""
+    own = {"precision_mode": "FP16", "trt_engine_cache_path": "/engines"}
+    batching = {"preferred_batch_size": [2, 4]}
+    accelerators = {"gpu_execution_accelerator": [{"name": "tensorrt", "parameters": own}]}
+    serving = {"max_batch_size": 8, "dynamic_batching": batching, "optimization": accelerators}
+    (first, _) = plan_of(image(serving, tmp_path)).optimization.gpu_execution_accelerator
+    assert first.parameters["trt_profile_opt_shapes"] == "x:4x3x224x224"
+    assert first.parameters.items() >= own.items()
+
+
+def test_tensorrt_needs_no_profile_where_all_is_fixed(tmp_path: Path) -> None:
+    """A network that takes one item at a time, and one whose input no profile can name."""
+    case = image({"max_batch_size": 1, "optimization": TENSORRT}, tmp_path)
+    assert "trt_profile_min_shapes" not in plan_of(case).optimization.gpu_execution_accelerator[0].parameters
+    named = {"inputs": {"x:0": ["FP32", [3, 224, 224]]}, "outputs": {"y": ["FP32", [10]]}}
+    plan = plan_of(image({"optimization": TENSORRT}, tmp_path / "named", signature=named, network=None))
+    assert "trt_profile_min_shapes" not in plan.optimization.gpu_execution_accelerator[0].parameters
+    assert notes(plan, "no profile can name the input 'x:0'") == 1
+
+
+def test_tensorrt_leaves_graphs_of_the_spec_out(tmp_path: Path) -> None:
+    """A note says so; other settings of CUDA stay."""
+    cuda = {"graphs": True, "busy_wait_events": True}
+    plan = plan_of(image({"optimization": {"cuda": cuda, **TENSORRT}}, tmp_path))
+    assert plan.optimization.cuda == Cuda(busy_wait_events=True)
+    assert notes(plan, "graphs and graph_spec of the spec are left out") == 1
+
+
+@pytest.mark.parametrize(
+    ("serving", "more", "found", "wanted"),
+    [
+        ({}, {"variant": "onnx-fp8"}, "tensorrt, with the variant onnx-fp8", "has no FP8"),
+        (
+            {"gpu_execution_accelerator": [{"name": "tensorrt", "parameters": {"trt_engine_cache_path": "engines"}}]},
+            {},
+            "trt_engine_cache_path 'engines'",
+            "an absolute path",
+        ),
+    ],
+)
+def test_what_tensorrt_cannot_do_is_refused(
+    serving: dict[str, Any], more: dict[str, Any], found: str, wanted: str, tmp_path: Path
+) -> None:
+    """The build says it before a server does."""
+    with pytest.raises(RenderError) as error:
+        image({"optimization": TENSORRT | serving}, tmp_path, **more).plans()
+    assert error.value.found == found
+    assert wanted in error.value.wanted
+    assert error.value.where.endswith("model.yaml serving.optimization.gpu_execution_accelerator")
+
+
+def test_tensorrt_needs_the_sizes_of_free_axes(tmp_path: Path) -> None:
+    """An engine is built for them."""
+    with pytest.raises(BuildError, match="the range is unknown for axis 1 of input x"):
+        image({"optimization": TENSORRT}, tmp_path, signature=dict(ANY_IMAGE)).plans()

@@ -327,7 +327,7 @@ def test_nvidia_target_brings_tensorrt_along() -> None:
     ("given", "names", "parameters"),
     [
         ([], ["cuda"], {"prefer_nhwc": "1", "use_tf32": "0"}),
-        ([{"name": "tensorrt"}], ["cuda"], {"prefer_nhwc": "1", "use_tf32": "0"}),
+        ([{"name": "tensorrt"}], ["tensorrt", "cuda"], {"prefer_nhwc": "1", "use_tf32": "0"}),
         (
             [{"name": "cuda", "parameters": {"prefer_nhwc": "0", "use_tf32": "1"}}],
             ["cuda"],
@@ -338,17 +338,17 @@ def test_nvidia_target_brings_tensorrt_along() -> None:
 def test_gpu_target_brings_the_cuda_provider_along(
     given: list[dict[str, Any]], names: list[str], parameters: dict[str, str]
 ) -> None:
-    """TensorRT's settings are for NVIDIA's image; options of the CUDA provider are kept."""
+    """It runs what TensorRT leaves; options of the spec's are kept."""
     serving = Serving.model_validate({"optimization": {"gpu_execution_accelerator": given}})
     where = site(target="gpu")
     optimization = plan_optimization(serving, plan_instances(serving, where), where)
     assert [one.name for one in optimization.gpu_execution_accelerator] == names
-    assert optimization.gpu_execution_accelerator[0].parameters == parameters
+    assert optimization.gpu_execution_accelerator[-1].parameters == parameters
 
 
 @pytest.mark.parametrize(
     ("name", "wanted"),
-    [("NvTensorRTRTX", "have no provider of TensorRT-RTX"), ("auto_mixed_precision", "cuda, the only one")],
+    [("NvTensorRTRTX", "have no provider of TensorRT-RTX"), ("auto_mixed_precision", "cuda or tensorrt, those of")],
 )
 def test_gpu_target_refuses_accelerators_that_its_server_lacks(name: str, wanted: str) -> None:
     """The message has the target that takes others."""

@@ -6,13 +6,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tritonkit.repository.export.artifact import Artifact
+from tritonkit.repository.modelspec import Spec
 from tritonkit.repository.modelspec.serving import Instances, Optimization, Serving
 from tritonkit.repository.render.gpu_memory import GpuPlan, check_limit, memory_note
 from tritonkit.repository.render.gpu_network import GpuNetwork
-from tritonkit.repository.render.gpu_target import plan_filling
+from tritonkit.repository.render.gpu_target import NO_FILLING, plan_filling
+from tritonkit.repository.render.gpu_tensorrt import OnTensorRT, plan_tensorrt, wants_tensorrt
 from tritonkit.repository.render.resources import Host, plan_optimization
 
 __all__ = ["DeviceRuns", "plan_runs"]
+
+_ENGINE = "onnxruntime"
+"""The backend with accelerators."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +34,7 @@ class DeviceRuns:
 
 
 def plan_runs(
-    serving: Serving, groups: tuple[Instances, ...], host: Host, artifact: Artifact, max_batch_size: int
+    spec: Spec, serving: Serving, groups: tuple[Instances, ...], host: Host, artifact: Artifact, max_batch_size: int
 ) -> DeviceRuns:
     """Plan the runs of a part; RenderError for settings that a GPU of tritonkit's server cannot have."""
     network = host.network
@@ -38,11 +43,18 @@ def plan_runs(
     if all(group.kind == "cpu" for group in groups):
         note = _cpu_note(network, serving)
         return DeviceRuns(plan_optimization(serving, groups, host), notes=(note,) if note else ())
-    filling = plan_filling(serving, network, artifact, max_batch_size, host.field)
-    optimization = plan_optimization(serving, groups, host, filling)
+    engines = OnTensorRT()
+    if host.backend == _ENGINE and wants_tensorrt(serving):
+        filling = NO_FILLING
+        engines = plan_tensorrt(spec, serving, artifact, network.variant, max_batch_size, host.field)
+        optimization = engines.applied(plan_optimization(serving, groups, host))
+    else:
+        filling = plan_filling(serving, network, artifact, max_batch_size, host.field)
+        optimization = plan_optimization(serving, groups, host, filling)
     check_limit(serving, optimization, network, host.field)
     notes = (
         filling.note,
+        *engines.notes,
         *_setting_notes(serving),
         memory_note(network, artifact, GpuPlan.each(groups, max_batch_size, optimization)),
         _quality_note(artifact),
@@ -64,8 +76,6 @@ def _cpu_note(network: GpuNetwork, serving: Serving) -> str:
 
 
 def _setting_notes(serving: Serving) -> Iterator[str]:
-    if any(one.name == "tensorrt" for one in serving.optimization.gpu_execution_accelerator):
-        yield "the tensorrt accelerator of the spec is for target nvidia: ONNX Runtime's CUDA provider runs it here"
     batching = serving.dynamic_batching
     if batching and batching.max_queue_delay:
         yield (

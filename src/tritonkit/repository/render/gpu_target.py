@@ -9,6 +9,7 @@ from tritonkit.errors import RenderError
 from tritonkit.repository.export.artifact import Artifact
 from tritonkit.repository.modelspec.serving import Accelerator, Cuda, GraphSpec, Serving
 from tritonkit.repository.render.gpu_network import GpuNetwork
+from tritonkit.repository.render.gpu_tensorrt import TENSORRT, WORKSPACE
 from tritonkit.repository.render.values import Target
 
 __all__ = [
@@ -22,9 +23,8 @@ __all__ = [
     "plan_filling",
 ]
 
-_TENSORRT = {"precision_mode": "FP32", "max_workspace_size_bytes": "1073741824"}
-"""Defaults of the TensorRT accelerator, written out so that a reader sees them (README of
-triton-inference-server/onnxruntime_backend)."""
+_TENSORRT = {"precision_mode": "FP32", **WORKSPACE}
+"""Defaults of the TensorRT accelerator in NVIDIA's image (README of triton-inference-server/onnxruntime_backend)."""
 _COUNTS = {"onnxruntime": 2, "pytorch": 2}
 """Instances of a network on each GPU: while one runs, the other's tensors are copied."""
 _REPLANNED = "a convolution is planned again, for about 0.25 s, whenever the shape of its input changes"
@@ -68,14 +68,14 @@ def check_backend(backend: str, target: Target, where: str) -> None:
 
 
 def check_accelerators(given: Sequence[Accelerator], where: str) -> None:
-    """RenderError for an accelerator that tritonkit's server does not have; those of TensorRT are for target nvidia."""
+    """RenderError for an accelerator that tritonkit's server does not have."""
     for one in given:
-        if one.name in ("cuda", "tensorrt"):
+        if one.name in ("cuda", TENSORRT):
             continue
         raise RenderError(
             f"{where}.optimization.gpu_execution_accelerator",
             found=f"{one.name!r}, with target gpu",
-            wanted=f"cuda, the only one of tritonkit's server{_RTX if 'rtx' in one.name.lower() else ''}",
+            wanted=f"cuda or tensorrt, those of tritonkit's server{_RTX if 'rtx' in one.name.lower() else ''}",
             todo="remove it, or build with --target nvidia",
         )
 
@@ -83,13 +83,14 @@ def check_accelerators(given: Sequence[Accelerator], where: str) -> None:
 def accelerators(given: Sequence[Accelerator], target: Target, options: Mapping[str, str]) -> tuple[Accelerator, ...]:
     """The accelerators of ONNX Runtime on a GPU: TensorRT in NVIDIA's image, the CUDA provider in tritonkit's server.
 
-    TensorRT's settings in a spec are for the target nvidia, so the target gpu leaves them out. `options` are the CUDA
-    provider's, unless the spec gives others.
+    There TensorRT runs what a spec says, and the CUDA provider the rest. `options` are the CUDA provider's, unless the
+    spec gives others.
     """
     if target == "nvidia":
-        return tuple(_with(one, "tensorrt", _TENSORRT) for one in given or (Accelerator(name="tensorrt"),))
-    own = [one for one in given if one.name != "tensorrt"] or [Accelerator(name="cuda")]
-    return tuple(_with(one, "cuda", options) for one in own)
+        return tuple(_with(one, TENSORRT, _TENSORRT) for one in given or (Accelerator(name=TENSORRT),))
+    first = [one for one in given if one.name == TENSORRT]
+    own = [one for one in given if one.name != TENSORRT] or [Accelerator(name="cuda")]
+    return (*first, *(_with(one, "cuda", options) for one in own))
 
 
 def _with(accelerator: Accelerator, name: str, defaults: Mapping[str, str]) -> Accelerator:

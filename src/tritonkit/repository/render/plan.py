@@ -107,7 +107,7 @@ def _plan_part(part: Part, common: _Common, verdict: Independence | None) -> Mod
     groups = plan_instances(serving, host)
     dynamic_batching = plan_dynamic_batching(part, max_batch_size, where)
     lengths = plan_lengths(part, spec, max_batch_size, target)
-    runs = plan_runs(serving, groups, host, artifact, max_batch_size)
+    runs = plan_runs(spec, serving, groups, host, artifact, max_batch_size)
     warmup = _warmup(part, common, runs.sizes or warm_batches(part, max_batch_size, dynamic_batching))
     others = _serving_parameters(part, common, max_batch_size, verdict) | pad_parameter(lengths)
     inputs = _tensors(part.inputs, max_batch_size, lengths, single=single)

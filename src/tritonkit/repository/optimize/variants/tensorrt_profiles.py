@@ -27,21 +27,25 @@ Profile = Mapping[str, Range]
 """Input name -> the shapes it may have."""
 
 
-def profiles(spec: Spec, signature: Signature) -> tuple[Profile, ...]:
+def profiles(spec: Spec, signature: Signature, largest_size: int | None = None) -> tuple[Profile, ...]:
     """One profile per preferred batch size, in rising order, each for 1 to max_batch_size items.
 
     Without preferred sizes the plan is optimized for the largest batch. Triton takes the
     profile whose `opt` is nearest to a request (tensorrt_backend, GetMostOptimizedProfile). Free axes
     go from their min to their max, and are optimized for the middle of `warm`, else for max. Empty for a
     network whose inputs have fixed sizes. BuildError for a free axis whose sizes the spec does not state.
+
+    Args:
+        largest_size: the max_batch_size, where a configuration has it already.
     """
     serving = spec.model.serving
-    largest = 1 if signature.single else largest_batch(serving)
+    largest = largest_batch(serving) if largest_size is None else largest_size
+    largest = 1 if signature.single else largest
     preferred = () if signature.single else opt_batches(serving)
     batches = (preferred or (largest,)) if signature.batched or signature.single else (0,)
     if not (signature.batched or signature.single) and all(-1 not in tensor.shape for tensor in signature.inputs):
         return ()
-    return tuple({tensor.name: _range(spec, signature, tensor, opt) for tensor in signature.inputs} for opt in batches)
+    return tuple({tensor.name: _range(spec, signature, tensor, (1, opt, largest)) for tensor in signature.inputs} for opt in batches)
 
 
 def largest_batch(serving: Serving) -> int:
@@ -57,11 +61,10 @@ def opt_batches(serving: Serving) -> tuple[int, ...]:
     return tuple(sorted(set(batching.preferred_batch_size))) if batching else ()
 
 
-def _range(spec: Spec, signature: Signature, tensor: TensorInfo, opt_batch: int) -> Range:
+def _range(spec: Spec, signature: Signature, tensor: TensorInfo, batch: tuple[int, int, int]) -> Range:
     sizes = [_axis(spec, tensor, position) for position in range(len(tensor.shape))]
     if signature.batched or signature.single:
-        largest = 1 if signature.single else largest_batch(spec.model.serving)
-        sizes.insert(0, (1, opt_batch, largest))
+        sizes.insert(0, batch)
     smallest, best, most = zip(*sizes, strict=True) if sizes else ((), (), ())
     return Range(smallest, best, most)
 
