@@ -15,7 +15,7 @@ import pytest
 
 from tests.parts import PROJECT, program
 
-__all__ = ["FakeDriver", "WriteDriver", "WriteTensorRT", "write_cuda_packages"]
+__all__ = ["FakeDriver", "WriteDriver", "WriteTensorRT", "write_cuda_packages", "write_tensorrt_provider"]
 
 SOURCE = PROJECT / "tests" / "native" / "fake_driver" / "driver.c"
 COMPILERS = ("cc", "gcc", "clang")
@@ -47,6 +47,13 @@ def write_cuda_packages(packages: Path, driver: FakeDriver) -> None:
     for name in (*names, *(f"onnxruntime/capi/libonnxruntime_providers_{part}.so" for part in ("shared", "cuda"))):
         (packages / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(driver.library, packages / name)
+
+
+def write_tensorrt_provider(packages: Path, driver: FakeDriver, write: WriteTensorRT, version: int) -> None:
+    """Write ONNX Runtime's TensorRT provider, and TensorRT's own package."""
+    shutil.copyfile(driver.library, packages / "onnxruntime" / "capi" / "libonnxruntime_providers_tensorrt.so")
+    (packages / "tensorrt_libs").mkdir()
+    write(packages / "tensorrt_libs", version)
 
 
 Compile = Callable[..., None]

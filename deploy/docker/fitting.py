@@ -18,15 +18,20 @@ from core.cuda import why_no_provider
 from core.devices import DRIVER, Driver, find_driver
 from core.plans import PLAN, built_for, find_tensorrt
 from core.pools import GpuNeeds
+from core.tensorrt import PACKAGE, why_no_tensorrt
 
 __all__ = ["ON_GPU", "Refusal", "left_out", "nothing_left", "refusals"]
 
 ON_GPU = "KIND_GPU"
 _ENGINE = re.compile(r'(backend:\s*"onnxruntime"|platform:\s*"onnxruntime_onnx")')
+_ACCELERATOR = re.compile(r'gpu_execution_accelerator\s*\{\s*name:\s*"tensorrt"')
 _PLANS = "on this machine: tritonkit build --target nvidia --in-container, with the image that serves"
 _GPUS = (
     f"driver {DRIVER} or newer on the machine, the image server-gpu, and docker run --gpus all (pods: the overlay gpu);"
     " without a GPU: tritonkit build --target cpu"
+)
+_TENSORRT = (
+    f"install {PACKAGE} into the image's environment (docs/gpu.md), or remove the accelerator tensorrt and build it again"
 )
 _OTHER_GPU = "correct `gpus` and build it again; docker run --gpus says which GPUs the container has"
 
@@ -90,12 +95,18 @@ def _without_gpu(
         """The reason why our ONNX Runtime cannot use a GPU that is there."""
         return "" if environment is None else driver().too_old or why_no_provider(environment)
 
+    @cache
+    def no_tensorrt() -> str:
+        return "" if environment is None else why_no_tensorrt(environment)
+
     refused = {}
     for name, text in configs.items():
         if wrong := driver().wrong or (unusable() if _ENGINE.search(text) else ""):
             refused[name] = Refusal(f"it asks for a GPU ({ON_GPU}): {wrong}", _GPUS)
         elif wrong := _absent(needs.get("gpu_models", {}).get(name), len(driver().devices)):
             refused[name] = Refusal(wrong, _OTHER_GPU)
+        elif wrong := no_tensorrt() if _ENGINE.search(text) and _ACCELERATOR.search(text) else "":
+            refused[name] = Refusal(f"its accelerator is tensorrt: {wrong}", _TENSORRT)
     return refused
 
 

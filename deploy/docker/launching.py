@@ -27,6 +27,7 @@ from core.native_backends import ENGINES, PAD, backend_flags, find_native_backen
 from core.pools import GpuNeeds, plan_pools
 from core.rest import CONTAINER_MIB, RestLimits, envoy_command, envoy_config, envoy_threads, find_envoy
 from core.restarting import Restarting
+from core.tensorrt import engines_folder
 from core.threads import thread_variables
 from fitting import ON_GPU, Refusal, left_out, nothing_left
 from health import RUN
@@ -204,7 +205,7 @@ def backends(choice: str) -> tuple[Path, tuple[str, ...]]:
     libraries = find_native_backends(_VENV, _HOME / "lib")
     wrong = why_not(libraries)
     if not wrong:
-        return native, tuple(backend_flags(libraries.values()))
+        return native, tuple(backend_flags(libraries.values(), engines_folder()))
     if choice == "native":
         raise Refused(native, f"they cannot be used: {wrong}", "TRITON_BACKEND=auto or python")
     say(f"warning: Python stand-ins serve instead of native backends ({wrong}): see docs/docker.md")

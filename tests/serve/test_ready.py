@@ -28,7 +28,7 @@ def test_figures_of_gpus_are_trusted_once_one_is_not_zero() -> None:
 
 def test_a_server_without_figures_of_its_gpus_is_ready() -> None:
     """The wait for them does not fail a start whose time is over: the server answers by then."""
-    run: Any = SimpleNamespace(settings=SimpleNamespace(ready_timeout_s=0.0), pools=Pools(1, {0: 1}))
+    run: Any = SimpleNamespace(ready_timeout_s=0.0, pools=Pools(1, {0: 1}))
     triton: Any = SimpleNamespace(ended=threading.Event())
     ports: Any = None
     start = Start(run, triton, ports, time.monotonic(), 0)

@@ -11,6 +11,7 @@ from tritonkit.errors import ServerNotFound, UsageError
 from tritonkit.resources import shipped
 from tritonkit.serve.core.flags import GRPC_FLAGS, POOL_FLAGS, server_arguments
 from tritonkit.serve.core.native_backends import ENGINES, backend_flags
+from tritonkit.serve.engines import engines_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -142,7 +143,7 @@ def arguments(
         cuda_bytes=pools.cuda_bytes if pools else {},
     )
     replaced = tuple(f"--{name}=" for name in (*GRPC_FLAGS, *POOL_FLAGS) if name in settings.triton_flags)
-    words = [word for word in [*common, *backend_flags(native)] if not word.startswith(replaced)]
+    words = [word for word in [*common, *backend_flags(native, engines_of(settings.project))] if not word.startswith(replaced)]
     return [*words, *_own_flags(settings.triton_flags, words)]
 
 

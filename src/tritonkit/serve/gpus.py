@@ -14,6 +14,8 @@ from tritonkit.serve.core import pools
 from tritonkit.serve.core.cuda import why_no_provider
 from tritonkit.serve.core.devices import CUDA, DRIVER, Driver, find_driver
 from tritonkit.serve.core.plans import built_for, find_tensorrt
+from tritonkit.serve.core.tensorrt import PACKAGE, why_no_tensorrt
+from tritonkit.serve.engines import uses_tensorrt
 from tritonkit.serve.gpu_memory import DeviceMemory, mib, needs_of, runs_pytorch
 from tritonkit.serve.install import how_to_change, how_to_remake
 from tritonkit.serve.manifests import gpu_needs
@@ -124,6 +126,11 @@ class _Machine:
         return why_no_provider(folder) if folder is not None else ""
 
     @cached_property
+    def _no_engines(self) -> str:
+        folder = self._installation.folder
+        return why_no_tensorrt(folder) if folder is not None else ""
+
+    @cached_property
     def _tensorrt(self) -> str:
         return find_tensorrt()
 
@@ -137,6 +144,7 @@ class _Machine:
             _no_gpu(self.driver, where, _ASKS, "tritonkit build --target cpu")
             or self._no_such_gpu(model)
             or (self.unusable(where, _ASKS) if own_engine else None)
+            or (self._without_tensorrt(model) if own_engine and uses_tensorrt(model) else None)
             or (self._no_memory(model) if counted else None)
             or (self._other_plan(model) if model.backend == _PLANS and not ours else None)
         )
@@ -165,6 +173,18 @@ class _Machine:
             found=f"ONNX Runtime's CUDA provider cannot be used: {self._no_provider}",
             wanted="a provider that finds its libraries, the driver and a GPU",
             todo=f"see `tritonkit doctor`, or make the environment again: {how_to_remake(self._installation)}",
+        )
+
+    def _without_tensorrt(self, model: ServedModel) -> ServerStartError | None:
+        """The reason why ONNX Runtime's TensorRT provider cannot run a model; None if it can."""
+        if not self._no_engines:
+            return None
+        return ServerStartError(
+            f"model {model.name}",
+            found=f"its accelerator is tensorrt, and ONNX Runtime's TensorRT provider cannot be used: {self._no_engines}",
+            wanted="TensorRT 10 for CUDA 13 in the server environment",
+            todo=f"install it: {self._installation.folder}/bin/python -m pip install '{PACKAGE}'; or remove the"
+            " accelerator from the spec, and build it again",
         )
 
     def _no_such_gpu(self, model: ServedModel) -> ServerStartError | None:

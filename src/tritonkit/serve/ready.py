@@ -70,7 +70,7 @@ class Start:
         self._run, self._triton, self._ports = run, triton, ports
         self._begun_at, self._offset = begun_at, offset
         self._shown_at = time.monotonic()
-        self._deadline = self._shown_at + run.settings.ready_timeout_s
+        self._deadline = self._shown_at + run.ready_timeout_s
         self._busy: tuple[str, ...] = ()
         """The models that are being loaded or called; if empty, the log tells."""
 
@@ -200,7 +200,7 @@ class Start:
                 warming=loads.warm_up_failed,
             )
         if time.monotonic() > self._deadline:
-            problem = f"not ready after {run.settings.ready_timeout_s:.0f} s: {waiting}"
+            problem = f"not ready after {run.ready_timeout_s:.0f} s: {waiting}"
             going = self._busy or read_loads(run.log, self._offset).going
             raise EndedAtLoad(_failure(run, problem), going, certain=True)
 

@@ -24,6 +24,7 @@ from tritonkit.serve.core.rest import envoy_threads
 from tritonkit.serve.core.stubs import clear_dead_runs
 from tritonkit.serve.core.supervisor import LOG_BYTES
 from tritonkit.serve.core.threads import thread_variables
+from tritonkit.serve.engines import uses_tensorrt
 from tritonkit.serve.gpus import OnGpus, doing_without, plan_pools
 from tritonkit.serve.install import ServerInstallation, find_server
 from tritonkit.serve.managed import run_from_sources
@@ -45,6 +46,9 @@ __all__ = ["UNGUARDED", "Run", "chosen", "launch", "prepare", "read_again"]
 _LEAST_FILES = 256
 _LEAST_FILE_BYTES = 64 << 20
 """Smallest limit on file sizes: shared memory between the server and a model's Python is a file too."""
+
+_ENGINES_S = 1800.0
+"""Time for TensorRT's engines, which are built at a first start for minutes."""
 
 UNGUARDED = (
     "the native guard is not built (`tritonkit doctor` says how): the admin key can be read in the arguments of"
@@ -92,6 +96,12 @@ class Run:
     def models(self) -> Mapping[str, ServedModel]:
         """The models to serve, each after the models it calls."""
         return self.selection.models
+
+    @property
+    def ready_timeout_s(self) -> float:
+        """Seconds until it must be ready: more than usual if TensorRT may build engines first."""
+        engines = any(map(uses_tensorrt, self.models.values()))
+        return self.settings.ready_timeout_s + (_ENGINES_S if engines else 0.0)
 
     @property
     def log(self) -> Path:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from .cuda import cuda_libraries
 from .probe import run_probe
+from .tensorrt import has_provider, tensorrt_libraries
 
 __all__ = [
     "ENGINES",
@@ -59,7 +60,8 @@ sys.exit(wrong.decode(errors="replace") if wrong else 0)
 class NativeBackend:
     """A backend's library and its engine's; `wrong` says why it cannot be used, and is empty if it can.
 
-    `first` are libraries to open before the engine's, in this order.
+    `first` are libraries to open before the engine's, in this order. `tensorrt` are those of TensorRT, which the engine
+    needs only for models that ask for it; none if it has no provider for them.
     """
 
     name: str
@@ -67,6 +69,7 @@ class NativeBackend:
     engine: Path | None
     wrong: str = ""
     first: tuple[Path, ...] = ()
+    tensorrt: tuple[str, ...] = ()
 
 
 def find_native_backends(environment: Path, server_libraries: Path) -> dict[str, NativeBackend]:
@@ -86,18 +89,27 @@ def find_native_backends(environment: Path, server_libraries: Path) -> dict[str,
         engine = _engine(environment, name)
         first = cuda_libraries(environment) if name == "onnxruntime" else ()
         wrong = _tried(library, engine, server_libraries, first) if engine else "its engine is not installed"
-        backends[name] = NativeBackend(name, library, engine, wrong, first)
+        tensorrt = tensorrt_libraries(environment) if name == "onnxruntime" and has_provider(environment) else ()
+        backends[name] = NativeBackend(name, library, engine, wrong, first, tensorrt)
     return backends
 
 
-def backend_flags(backends: Iterable[NativeBackend]) -> list[str]:
-    """Flags that tell tritonserver where the engines are, and which libraries are opened before them."""
+def backend_flags(backends: Iterable[NativeBackend], engines: Path | None = None) -> list[str]:
+    """Flags that tell tritonserver where the engines are, and which libraries are opened before them.
+
+    Args:
+        engines: the folder in which TensorRT's engines are kept between starts.
+    """
     flags = []
     for backend in backends:
         if not backend.wrong:
-            flags.append(f"--backend-config={backend.name},library={backend.engine}")
-            first = ":".join(map(str, backend.first))
-            flags += [f"--backend-config={backend.name},load-first={first}"] if first else []
+            settings = {
+                "library": str(backend.engine),
+                "load-first": ":".join(map(str, backend.first)),
+                "tensorrt-libraries": ":".join(backend.tensorrt),
+                "tensorrt-cache": str(engines) if engines and backend.tensorrt else "",
+            }
+            flags += [f"--backend-config={backend.name},{key}={value}" for key, value in settings.items() if value]
     return flags
 
 
