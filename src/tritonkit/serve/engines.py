@@ -1,19 +1,25 @@
-"""TensorRT's engines of a project: where they are kept, and which models need them."""
+"""TensorRT's engines of a project: where they are kept, which models need them, and a start that builds them."""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tritonkit.errors import ServerError
+from tritonkit.serve.core.devices import find_driver
 from tritonkit.serve.core.tensorrt import engines_folder
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
     from tritonkit.serve.repository import ServedModel
 
-__all__ = ["engines_of", "uses_tensorrt"]
+__all__ = ["engines_of", "fill_engines", "uses_tensorrt"]
 
 _FOLDER = ".tritonkit/cache/tensorrt"
 _ENGINE, _ACCELERATOR = "onnxruntime", "tensorrt"
+_LATER = "TensorRT's engines of {} are built at the first start, for seconds to minutes: {}"
 
 
 def engines_of(project: Path) -> Path:
@@ -27,3 +33,38 @@ def uses_tensorrt(model: ServedModel) -> bool:
     accelerators = model.config.optimization.execution_accelerators.gpu_execution_accelerator
     on_gpu = any(group.kind == group.KIND_GPU for group in model.config.instance_group)
     return on_gpu and model.backend == _ENGINE and any(one.name == _ACCELERATOR for one in accelerators)
+
+
+def fill_engines(root: Path, repository: Path, changed: Collection[str]) -> Iterator[str]:
+    """Start the models that TensorRT runs once, as `serve` will, so that the next start finds their engines.
+
+    Yield a note for each model, or one with the reason why nothing was built. Models without changes, whose engines are
+    there, are not started.
+
+    Args:
+        changed: the names of the models that were published anew.
+    """
+    from tritonkit.serve.repository import read_models
+
+    folder = engines_of(root)
+    models = [model.name for model in read_models(repository) if uses_tensorrt(model)]
+    missing = [name for name in models if name in changed or not any((folder / name).glob("*/*.engine"))]
+    if not missing:
+        return
+    if not find_driver().devices:
+        yield _LATER.format(", ".join(missing), "this machine has no GPU")
+        return
+    for name in missing:
+        yield _fill(root, repository, name, folder)
+
+
+def _fill(root: Path, repository: Path, name: str, folder: Path) -> str:
+    from tritonkit.serve.server import Server
+
+    begun_at = time.monotonic()
+    try:
+        with Server(repository, models=(name,), root=root, grpc_port=0, metrics_port=0, finalize_timeout_s=0):
+            pass
+    except ServerError as error:
+        return _LATER.format(name, error.in_a_line())
+    return f"TensorRT's engines of {name} are in {folder / name}: a start took {time.monotonic() - begun_at:.0f} s"

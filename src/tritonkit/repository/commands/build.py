@@ -7,7 +7,7 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -125,6 +125,8 @@ def command(
             container=_container(options, shown),
             card=gpu.card if gpu else None,
         )
+    if options.target is TargetChoice.gpu and not options.dry_run and repository.served:
+        repository = _with_engines(folder, repository)
     if as_json or repository.results:
         _print_built(repository, options.dry_run, as_json)
     _raise_failed(repository)
@@ -166,6 +168,14 @@ def _prove(root: Path, models: Sequence[Rendered], names: Sequence[str], items: 
     from tritonkit.perf.diagnose import prove_own_python
 
     return prove_own_python(root, models, names, items)
+
+
+def _with_engines(folder: Path, repository: Repository) -> Repository:
+    """Build the engines of models that TensorRT runs, and add notes about them."""
+    from tritonkit.serve.engines import fill_engines
+
+    changed = {change.model for change in repository.changes if change.action != "unchanged"}
+    return replace(repository, notes=(*repository.notes, *fill_engines(folder, repository.path, changed)))
 
 
 def _container(options: BuildOptions, shown: Announcing) -> Container | None:
