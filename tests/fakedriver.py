@@ -15,7 +15,7 @@ import pytest
 
 from tests.parts import PROJECT, program
 
-__all__ = ["FakeDriver", "WriteDriver", "WriteTensorRT", "write_cuda_packages", "write_tensorrt_provider"]
+__all__ = ["Compile", "FakeDriver", "WriteDriver", "WriteTensorRT", "write_cuda_packages", "write_tensorrt_provider"]
 
 SOURCE = PROJECT / "tests" / "native" / "fake_driver" / "driver.c"
 COMPILERS = ("cc", "gcc", "clang")

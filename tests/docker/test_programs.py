@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakedriver import FakeDriver, write_cuda_packages
+from tests.fakedriver import FakeDriver, WriteTensorRT, write_cuda_packages, write_tensorrt_provider
 from tests.server.models import ModelText, write_repository
 from tritonkit.serve.core.pools import PINNED_BYTES
 from tritonkit.serve.gpus import plan_pools
@@ -301,6 +301,25 @@ ensemble_scheduling { step { model_name: "net" model_version: -1
     assert [line.split()[1] for line in lines] == ["joined:", "net:", "other:", "second:"]
     assert "it calls net, which cannot be served; do: driver 580 or newer" in lines[0]
     assert "CUDA sees no GPU (none is visible to it)" in lines[1]
+
+
+def test_a_container_without_tensorrt_serves_the_other_models(
+    image: Image, fake_driver: FakeDriver, write_tensorrt: WriteTensorRT, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model with that accelerator is named with the library and its package."""
+    accelerator = 'optimization { execution_accelerators {\n  gpu_execution_accelerator { name: "tensorrt" } } }\n'
+    models = {"net": ModelText(ON_GPU + accelerator), "other": ModelText(ON_GPU)}
+    fake_driver.answer(monkeypatch)
+    done = image.launch(models)
+    assert "--load-model=other" in done.stdout
+    assert "--load-model=net" not in done.stdout
+    assert "model net: not served: its accelerator is tensorrt: the environment's ONNX Runtime has no" in done.stderr
+    assert "install tensorrt-cu13-libs>=10.13,<11 into the image's environment" in done.stderr
+    packages = image.folder / "venv" / "lib" / "python3.11" / "site-packages"
+    write_tensorrt_provider(packages, fake_driver, write_tensorrt, 101601)
+    done = image.launch(models)
+    assert "--load-model=net" in done.stdout
+    assert done.stderr == WITHOUT_GUARD
 
 
 def test_a_container_has_the_pools_of_its_models(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakedriver import FakeDriver, WriteTensorRT
+from tests.fakedriver import Compile, FakeDriver, WriteTensorRT
 from tests.parts import PROJECT
 from tests.server.models import ModelText, write_repository
 from tests.waiting import eventually
@@ -86,6 +86,25 @@ def test_the_library_says_its_version(
     assert find_tensorrt() == ""
     write_tensorrt(tmp_path, number)
     assert find_tensorrt() == version
+
+
+@pytest.mark.skipif(find_library("nvinfer") is not None, reason="this machine has TensorRT")
+def test_the_version_is_that_of_tritons_backend(
+    write_tensorrt: WriteTensorRT, compile_c: Compile, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A newer library next to it is not the one that the server opens; one that is missing leaves the version open."""
+    for major, number in ((10, 100500), (11, 110400)):
+        write_tensorrt(tmp_path, number, major=major)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    assert find_tensorrt(tmp_path) == "11.4.0"
+    backend = tmp_path / "tensorrt" / "libtriton_tensorrt.so"
+    backend.parent.mkdir()
+    source = tmp_path / "backend.c"
+    source.write_text("int getInferLibVersion(void);\nint backend(void) { return getInferLibVersion(); }\n")
+    compile_c(backend, source, "-Wl,--no-as-needed", f"-L{tmp_path}", "-l:libnvinfer.so.10")
+    assert find_tensorrt(tmp_path) == "10.5.0"
+    (tmp_path / "libnvinfer.so.10").unlink()
+    assert find_tensorrt(tmp_path) == ""
 
 
 def test_a_library_that_hangs_is_left_alone(

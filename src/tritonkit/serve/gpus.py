@@ -132,7 +132,7 @@ class _Machine:
 
     @cached_property
     def _tensorrt(self) -> str:
-        return find_tensorrt()
+        return find_tensorrt(self._installation.backends)
 
     def refusal(self, model: ServedModel) -> ServerStartError | None:
         """The first reason why a model cannot be served; None if there is none."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import re
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ PLAN = "model.plan"
 _RECORD = "plan.json"
 _ASK_S = 120.0
 _MAJORS = range(15, 7, -1)
+_BACKENDS = Path("/opt/tritonserver/backends")
+_LINKED = re.compile(rb"\0libnvinfer\.so\.(\d+)\0")
 _AMPERE = (8, 0)
 
 
@@ -77,16 +80,19 @@ def built_for(version_folder: Path) -> BuiltFor | None:
     return plan if (version_folder / PLAN).is_file() else None
 
 
-def find_tensorrt() -> str:
+def find_tensorrt(backends: Path = _BACKENDS) -> str:
     """The version of this machine's TensorRT, as its library says it; empty if there is none.
 
-    A process of its own asks, because the library brings CUDA along: this file, which therefore imports nothing of its
-    package before.
+    It is the one that Triton's tensorrt backend is linked to, and without that backend the newest. A process of its own
+    asks, because the library brings CUDA along: this file, which therefore imports nothing of its package before.
+
+    Args:
+        backends: Triton's folder of backends.
     """
     from .probe import run_probe
 
     try:
-        ran = run_probe([sys.executable, "-IS", __file__], _ASK_S)
+        ran = run_probe([sys.executable, "-IS", __file__, str(backends)], _ASK_S)
     except OSError:
         return ""
     return ran.stdout.strip() if ran.returncode == 0 else ""
@@ -96,10 +102,19 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(".") if part.isdecimal())
 
 
-def _ask() -> str:
+def _majors(backends: Path) -> list[int]:
+    """The major versions of TensorRT that a server may open: the one whose name is in its backend, else any."""
+    try:
+        content = (backends / "tensorrt" / "libtriton_tensorrt.so").read_bytes()
+    except OSError:
+        content = b""
+    return [int(major) for major in _LINKED.findall(content)][:1] or list(_MAJORS)
+
+
+def _ask(backends: Path) -> str:
     """The version that libnvinfer gives as a number: 100500 for 10.5.0, and 8601 for 8.6.1."""
     library: Any = None
-    for major in _MAJORS:
+    for major in _majors(backends):
         try:
             library = ctypes.CDLL(f"libnvinfer.so.{major}")
             break
@@ -113,4 +128,4 @@ def _ask() -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(_ask())
+    sys.stdout.write(_ask(Path(sys.argv[1])))
