@@ -30,9 +30,7 @@ _GPUS = (
     f"driver {DRIVER} or newer on the machine, the image server-gpu, and docker run --gpus all (pods: the overlay gpu);"
     " without a GPU: tritonkit build --target cpu"
 )
-_TENSORRT = (
-    f"install {PACKAGE} into the image's environment (docs/gpu.md), or remove the accelerator tensorrt and build it again"
-)
+_TENSORRT = f"install {PACKAGE} into the image's environment (docs/gpu.md), or remove the accelerator and build again"
 _OTHER_GPU = "correct `gpus` and build it again; docker run --gpus says which GPUs the container has"
 
 

@@ -111,7 +111,7 @@ def test_only_models_on_a_gpu_use_tensorrt(tmp_path: Path) -> None:
 
 
 def test_the_folder_for_engines_may_be_a_volume(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """By default it is the project's; a container has none unless it is named."""
+    """The usual one is the project's; a container has none unless it is named."""
     monkeypatch.delenv(CACHE_VARIABLE, raising=False)
     assert engines_of(tmp_path) == tmp_path / ".tritonkit" / "cache" / "tensorrt"
     assert engines_folder() is None

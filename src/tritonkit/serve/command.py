@@ -143,7 +143,11 @@ def arguments(
         cuda_bytes=pools.cuda_bytes if pools else {},
     )
     replaced = tuple(f"--{name}=" for name in (*GRPC_FLAGS, *POOL_FLAGS) if name in settings.triton_flags)
-    words = [word for word in [*common, *backend_flags(native, engines_of(settings.project))] if not word.startswith(replaced)]
+    words = [
+        word
+        for word in [*common, *backend_flags(native, engines_of(settings.project))]
+        if not word.startswith(replaced)
+    ]
     return [*words, *_own_flags(settings.triton_flags, words)]
 
 

@@ -181,7 +181,8 @@ class _Machine:
             return None
         return ServerStartError(
             f"model {model.name}",
-            found=f"its accelerator is tensorrt, and ONNX Runtime's TensorRT provider cannot be used: {self._no_engines}",
+            found="its accelerator is tensorrt, and ONNX Runtime's TensorRT provider cannot be used:"
+            f" {self._no_engines}",
             wanted="TensorRT 10 for CUDA 13 in the server environment",
             todo=f"install it: {self._installation.folder}/bin/python -m pip install '{PACKAGE}'; or remove the"
             " accelerator from the spec, and build it again",

@@ -61,7 +61,7 @@ REFUSED = {
         "the TensorRT provider's option 'trt_cuda_graph_enable' found in gpu_execution_accelerator 'tensorrt'; wanted"
         " precision_mode, max_workspace_size_bytes, trt_auxiliary_streams, ",
     ),
-    "library": (tensorrt(trt_extra_plugin_lib_paths="/tmp/x.so"), "option 'trt_extra_plugin_lib_paths' found"),
+    "library": (tensorrt(trt_extra_plugin_lib_paths="/opt/x.so"), "option 'trt_extra_plugin_lib_paths' found"),
     "precision": (tensorrt(precision_mode="FP8"), "found 'FP8', wanted one of FP32, FP16, BF16, INT8"),
     "flag": (tensorrt(trt_fp16_enable="yes"), "trt_fp16_enable: found 'yes', wanted 0 or 1"),
     "number": (tensorrt(max_workspace_size_bytes="1 GiB"), "bytes: found '1 GiB', wanted a whole number"),
@@ -80,7 +80,7 @@ def library(write_tensorrt: WriteTensorRT, tmp_path_factory: pytest.TempPathFact
 
 
 def flags(library: Path, cache: Path) -> tuple[str, ...]:
-    """What `serve` tells the backend."""
+    """The settings that `serve` gives the backend."""
     paths = ":".join(str(library / f"lib{name}.so.10") for name in ("nvinfer", "nvonnxparser"))
     settings = {"tensorrt-libraries": paths, "tensorrt-cache": cache}
     return tuple(f"--backend-config=onnxruntime,{name}={value}" for name, value in settings.items())
@@ -142,7 +142,7 @@ def test_tensorrt_goes_before_cuda_with_a_profile_of_all_batches(gpu: Gpu, rows:
 
 
 def test_engines_are_taken_from_the_folder(gpu: Gpu) -> None:
-    """A second load builds none; a network of other weights does, although ONNX Runtime would call its engine alike."""
+    """A second load builds none; a network of other weights does, although ONNX Runtime would give its engine the same name."""
     with loaded(gpu, "usual"):
         pass
     before = gpu.fake.counters()

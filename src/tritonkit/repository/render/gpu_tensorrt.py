@@ -43,7 +43,9 @@ class OnTensorRT:
     def applied(self, optimization: Optimization) -> Optimization:
         """`optimization` with these settings, and without CUDA graphs: an engine runs each batch as it is."""
         accelerators = tuple(
-            Accelerator(name=TENSORRT, parameters={**self.parameters, **one.parameters}) if one.name == TENSORRT else one
+            Accelerator(name=TENSORRT, parameters={**self.parameters, **one.parameters})
+            if one.name == TENSORRT
+            else one
             for one in optimization.gpu_execution_accelerator
         )
         cuda = optimization.cuda and optimization.cuda.model_copy(update={"graphs": False, "graph_spec": ()})
@@ -109,9 +111,6 @@ def _shapes(profile: Profile) -> tuple[dict[str, str], str]:
         )
         for which in ("min", "opt", "max")
     }, ""
-
-
-
 
 
 def _notes(serving: Serving, precision: Mapping[str, str], unnamed: str) -> Iterator[str]:

@@ -45,7 +45,10 @@ def profiles(spec: Spec, signature: Signature, largest_size: int | None = None) 
     batches = (preferred or (largest,)) if signature.batched or signature.single else (0,)
     if not (signature.batched or signature.single) and all(-1 not in tensor.shape for tensor in signature.inputs):
         return ()
-    return tuple({tensor.name: _range(spec, signature, tensor, (1, opt, largest)) for tensor in signature.inputs} for opt in batches)
+    return tuple(
+        {tensor.name: _range(spec, signature, tensor, (1, opt, largest)) for tensor in signature.inputs}
+        for opt in batches
+    )
 
 
 def largest_batch(serving: Serving) -> int:
