@@ -142,7 +142,7 @@ def test_tensorrt_goes_before_cuda_with_a_profile_of_all_batches(gpu: Gpu, rows:
 
 
 def test_engines_are_taken_from_the_folder(gpu: Gpu) -> None:
-    """A second load builds none; a network of other weights does, although ONNX Runtime would give its engine the same name."""
+    """A second load builds none; a network of other weights does, whose engine ONNX Runtime would call the same."""
     with loaded(gpu, "usual"):
         pass
     before = gpu.fake.counters()
