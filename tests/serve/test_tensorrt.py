@@ -10,7 +10,7 @@ from tests.fakedriver import FakeDriver, WriteTensorRT, write_cuda_packages, wri
 from tests.server.models import ModelText, write_repository
 from tritonkit.serve.core.native_backends import NativeBackend, backend_flags
 from tritonkit.serve.core.tensorrt import CACHE_VARIABLE, engines_folder, tensorrt_libraries, why_no_tensorrt
-from tritonkit.serve.engines import engines_of, uses_tensorrt
+from tritonkit.serve.engines import engines_of, fill_engines, uses_tensorrt
 from tritonkit.serve.gpus import doing_without
 from tritonkit.serve.install import ServerInstallation
 from tritonkit.serve.repository import read_models
@@ -108,6 +108,23 @@ def test_only_models_on_a_gpu_use_tensorrt(tmp_path: Path) -> None:
     texts = {"cpu": ON_CPU, "faster": ON_TENSORRT, "plan": ON_TENSORRT.replace("onnxruntime", "tensorrt")}
     repository = write_repository(tmp_path, {name: ModelText(text) for name, text in texts.items()})
     assert [model.name for model in read_models(repository) if uses_tensorrt(model)] == ["faster"]
+
+
+def test_a_build_without_a_gpu_leaves_engines_to_the_first_start(
+    fake_driver: FakeDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A note says why; models whose engines are there, and others, need none."""
+    monkeypatch.delenv(CACHE_VARIABLE, raising=False)
+    fake_driver.answer(monkeypatch, devices=0)
+    texts = {"usual": ON_CUDA, "faster": ON_TENSORRT}
+    repository = write_repository(tmp_path / "models", {name: ModelText(text) for name, text in texts.items()})
+    (note,) = fill_engines(tmp_path, repository, ())
+    assert note.startswith("TensorRT's engines of faster are built at the first start, for seconds to minutes: CUDA")
+    engine = engines_of(tmp_path) / "faster" / "0123" / "kept.engine"
+    engine.parent.mkdir(parents=True)
+    engine.touch()
+    assert list(fill_engines(tmp_path, repository, ["usual"])) == []
+    assert list(fill_engines(tmp_path, repository, ["faster"])) == [note]
 
 
 def test_the_folder_for_engines_may_be_a_volume(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -51,8 +51,9 @@ def fill_engines(root: Path, repository: Path, changed: Collection[str]) -> Iter
     missing = [name for name in models if name in changed or not any((folder / name).glob("*/*.engine"))]
     if not missing:
         return
-    if not find_driver().devices:
-        yield _LATER.format(", ".join(missing), "this machine has no GPU")
+    driver = find_driver()
+    if not driver.devices:
+        yield _LATER.format(", ".join(missing), driver.wrong)
         return
     for name in missing:
         yield _fill(root, repository, name, folder)
