@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,9 +15,11 @@ import pytest
 from tests.fakedriver import FakeDriver
 from tests.perf.load.gpu import GIB, GPU, POWER_W, gpu_text, look_of, looks_of_run, metrics_server
 from tests.waiting import eventually
+from tritonkit.perf.load import gpu
 from tritonkit.perf.load.gpu import GpuReport, GpuUse, GpuWatch, gpu_lines, gpu_looks, gpu_report, keep_gpus
 from tritonkit.perf.load.prometheus import parse_samples
 from tritonkit.repository.report.gpu_runs import gpu_runs
+from tritonkit.serve.core.devices import Driver, find_driver
 
 ANSWERED = 57_700
 
@@ -151,10 +154,25 @@ def test_a_server_without_gpus_is_read_once() -> None:
     assert next(reads) == 1
 
 
-def test_a_card_of_this_machine_has_its_name(fake_driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The driver knows it by the UUID that Triton reports; a GPU of another machine keeps that."""
-    own = "GPU-01010101-0101-0101-0101-010101010101"
+@pytest.fixture
+def asked(fake_driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Driver]]:
+    """A machine with one card, of which nothing is known before or after the test; the driver's answers."""
+    answers: list[Driver] = []
+
+    def ask() -> Driver:
+        answers.append(find_driver())
+        return answers[-1]
+
     fake_driver.answer(monkeypatch)
+    monkeypatch.setattr(gpu, "find_driver", ask)
+    gpu._card_names.cache_clear()
+    yield answers
+    gpu._card_names.cache_clear()
+
+
+def test_a_card_of_this_machine_has_its_name(asked: list[Driver]) -> None:
+    """The driver, asked once, knows it by the UUID that Triton reports; a GPU of another machine keeps that."""
+    own = "GPU-01010101-0101-0101-0101-010101010101"
     began = time.monotonic()
     energies = itertools.count(300, 300)
 
@@ -167,6 +185,7 @@ def test_a_card_of_this_machine_has_its_name(fake_driver: FakeDriver, monkeypatc
     assert report
     assert [use.card for use in report.gpus] == ["NVIDIA H100 80GB HBM3 (GPU-01010101)", GPU]
     assert report.to_dict()["gpus"][0]["name"] == "NVIDIA H100 80GB HBM3"
+    assert len(asked) == 1
 
 
 def test_a_run_is_kept_for_the_report(tmp_path: Path) -> None:

@@ -67,8 +67,9 @@ def test_a_report_has_the_gpus_of_the_server(
 def test_the_text_has_lines_about_gpus_only_where_there_are_some(
     digits_server: Endpoint, own_project: Path, metrics: str, kind: str
 ) -> None:
-    """The server's own metrics, found by its address, have none."""
+    """Metrics of a server without GPUs have none."""
     done = loaded(digits_server, own_project, kind, "--metrics", metrics)
     assert f"{GPU}: in use 76% of the time, 5.6 of 79.6 GiB at most, 577 of 700 W on average" in done.stdout
     assert "J a request" in done.stdout
-    assert "GPU" not in loaded(digits_server, own_project, kind).stdout
+    with metrics_server(lambda: 'nv_inference_count{model="net",version="1"} 5\n') as without:
+        assert "GPU" not in loaded(digits_server, own_project, kind, "--metrics", without).stdout

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
@@ -244,7 +245,7 @@ class GpuWatch:
         report = gpu_report(self._looks, start, seconds, answered)
         if report is None:
             return None
-        names = {f"GPU-{device.uuid}": device.name for device in find_driver().devices}
+        names = _card_names()
         return replace(report, gpus=tuple(replace(use, name=names.get(use.gpu, "")) for use in report.gpus))
 
     def _watch(self, address: str, gpus: Sequence[str]) -> None:
@@ -255,6 +256,12 @@ class GpuWatch:
             for gpu in gpus:
                 if gpu in looks:
                     self._looks[gpu].append(looks[gpu])
+
+
+@cache
+def _card_names() -> Mapping[str, str]:
+    """UUID -> name of the cards of this machine. The driver is asked once: a search measures many runs."""
+    return {f"GPU-{device.uuid}": device.name for device in find_driver().devices}
 
 
 def _read(address: str) -> dict[str, GpuLook]:
