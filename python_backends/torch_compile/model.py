@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from backend_config import ModelError
 from backend_model import StandIn
 from pytorch_network import Loaded, Opening, open_file
+from pytorch_unpacking import unpacking
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
 PROCESSOR = Path("/proc/cpuinfo")
 X86 = {"avx2": "avx2", "avx512": "avx512f", "avx512_vnni": "avx512_vnni", "amx_tile": "amx_tile"}
 """Extensions as AOTInductor names them -> as the kernel does."""
-WANTED = "the version and a processor like those it was compiled with: build it on this machine"
+WANTED = (
+    "the version and a processor like those it was compiled with (build it on this machine), and disk space for what"
+    " it unpacks to"
+)
 
 
 def open_network(args: dict[str, str]) -> Network:
@@ -40,8 +44,9 @@ def _load(opening: Opening) -> Loaded:
     loader = opening.torch._C._aoti.AOTIModelPackageLoader
     alone, index = (False, -1) if device is None else (True, device.place.index)
     try:
-        _check_device(path, loader.load_metadata_from_package(str(path), "model"), device)
-        package = loader(str(path), "model", alone, 1, index)
+        with unpacking():
+            _check_device(path, loader.load_metadata_from_package(str(path), "model"), device)
+            package = loader(str(path), "model", alone, 1, index)
     except ModelError:
         raise
     except Exception as error:  # RuntimeError mostly, about the machine, the version or the file

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import resource
 import sys
 import textwrap
 import types
@@ -26,6 +28,7 @@ from backend_batch import Request, RequestError
 from backend_config import ModelError
 
 from tests.python_backends.torch_gpu import GPU, Gpu, gpu
+from tests.rooms import no_room
 
 __all__ = ["gpu"]
 
@@ -385,6 +388,27 @@ def test_a_package_is_loaded_for_graphs(
     assert answer["y"].tolist() == [[2, 2]] * 3
     assert settings == [str(file), "model", True, 1, 0]
     assert gpu.replays > 0
+
+
+def test_a_package_is_unpacked_where_the_server_removes_it(
+    log: list[str], package: Package, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever size the server allows files, and nothing is left of a package that cannot be loaded."""
+    place, file = tmp_path / "unpacked", package("cpu")
+    with zipfile.ZipFile(file, "a") as archive:
+        archive.writestr("model/data/aotinductor/model/m.wrapper.so", bytes(1 << 20))
+    of_others = [place / str(os.getppid()), place / "ended"]
+    for folder in of_others:
+        folder.mkdir(parents=True)
+    monkeypatch.setenv("TRITONKIT_UNPACK_DIR", str(place))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "nowhere"))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with no_room(1000), pytest.raises(ModelError, match=f"{place}/{os.getpid()}/.*m.wrapper.so") as caught:
+        opened(file, COMPILED, CPU)
+    assert "ELF" in str(caught.value)
+    assert list(place.iterdir()) == of_others[:1]
+    assert os.environ["TMPDIR"] == str(tmp_path / "nowhere")
+    assert resource.getrlimit(resource.RLIMIT_FSIZE) == limits
 
 
 @pytest.mark.parametrize("instance", [CPU, GPU])

@@ -16,7 +16,7 @@ from tests.waiting import eventually
 from tritonkit.serve.core.backoff import Backoff
 from tritonkit.serve.core.flags import closed_flags
 from tritonkit.serve.core.keys import PLACEHOLDER, new_key, write_private
-from tritonkit.serve.core.launch import ENVIRONMENTS, SCHEDULING_VARIABLE, Launch, guard_in, has_guard
+from tritonkit.serve.core.launch import ENVIRONMENTS, SCHEDULING_VARIABLE, UNPACKED, Launch, guard_in, has_guard
 from tritonkit.serve.core.supervisor import rotate
 from tritonkit.serve.runs import clear, new_run_dir
 
@@ -89,6 +89,24 @@ def test_a_policy_that_someone_chose_is_kept(tmp_path: Path) -> None:
     argv = [sys.executable, "-c", idle + start, sys.executable, "-c", POLICY]
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == {"policy": os.SCHED_IDLE}
+
+
+UNPACKS = """import json, os, resource
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+os.mkdir(os.environ["TRITONKIT_UNPACK_DIR"])
+with open(os.environ["TRITONKIT_UNPACK_DIR"] + "/large", "wb") as file:
+    file.write(bytes(1 << 20))
+print(json.dumps({}))
+"""
+
+
+def test_what_stubs_unpack_goes_with_the_run(tmp_path: Path) -> None:
+    """They may lift the bound on files for it; the folder of the run is where it lies."""
+    run = new_run_dir(tmp_path)
+    facts_of(Launch([sys.executable, "-c", UNPACKS], dict(os.environ), str(run), file_bytes=4096))
+    assert (run / UNPACKED / "large").stat().st_size == 1 << 20
+    clear(run)
+    assert not (run / UNPACKED).exists()
 
 
 MAKES = """import ctypes, json

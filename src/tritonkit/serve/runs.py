@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from tritonkit.errors import ServerStartError
 from tritonkit.serve.core.keys import write_private
-from tritonkit.serve.core.launch import ENVIRONMENTS
+from tritonkit.serve.core.launch import ENVIRONMENTS, UNPACKED
 from tritonkit.serve.users_runs import forget_run, listed_runs, note_run
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def clear(run_dir: Path) -> None:
     The folder may be gone: once its server has ended, the next server of the project removes the oldest runs.
     """
     forget_run(run_dir)
-    for folder in (run_dir / "backends", *run_dir.glob(ENVIRONMENTS)):
+    for folder in (run_dir / "backends", run_dir / UNPACKED, *run_dir.glob(ENVIRONMENTS)):
         shutil.rmtree(folder, ignore_errors=True)
     with contextlib.suppress(FileNotFoundError):
         for entry in run_dir.iterdir():

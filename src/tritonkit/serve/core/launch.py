@@ -16,10 +16,13 @@ from typing import Any
 
 from .keys import PLACEHOLDER
 
-__all__ = ["ENVIRONMENTS", "SCHEDULING_VARIABLE", "Launch", "guard_in", "has_guard"]
+__all__ = ["ENVIRONMENTS", "SCHEDULING_VARIABLE", "UNPACKED", "Launch", "guard_in", "has_guard"]
 
 ENVIRONMENTS = "python_env_*"
 """Folders of Triton's Python backend for models' environments, one for each server, in its working directory."""
+UNPACKED = "unpacked"
+"""Folder in a server's working directory into which stubs unpack compiled packages of PyTorch."""
+_UNPACK_VARIABLE = "TRITONKIT_UNPACK_DIR"  # python_backends/backends/pytorch/pytorch_unpacking.py
 _GUARD = Path("lib") / "tritonkit" / "guard.so"
 _PR_SET_PDEATHSIG = 1
 _MIB = 1 << 20
@@ -90,7 +93,8 @@ class Launch:
         Raises:
             OSError: it cannot be executed.
         """
-        argv, env, kept_open = list(self.argv), {**_VARIABLES, **self.env}, []
+        argv, kept_open = list(self.argv), []
+        env = {**_VARIABLES, _UNPACK_VARIABLE: str(Path(self.cwd) / UNPACKED), **self.env}
         if self.guard:
             # The guard makes Triton create them here (folders.c); a killed server has left its own.
             for folder in Path(self.cwd).glob(ENVIRONMENTS):
@@ -142,7 +146,10 @@ class Launch:
         if self.file_bytes:
             # With the signal ignored, the write or truncation itself fails (setrlimit(2)), and Triton reports that.
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (self.file_bytes, self.file_bytes))
+            # Only the soft limit: a stub lifts it while it unpacks a package.
+            most = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+            least = self.file_bytes if most == resource.RLIM_INFINITY else min(self.file_bytes, most)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (least, most))
 
 
 def _schedule_as_batch() -> None:
