@@ -1,6 +1,7 @@
 """Parts that the steps share: parameters, files, and the contract in step.yaml."""
 
 import importlib
+import importlib.util
 import json
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
@@ -111,3 +112,14 @@ def test_contract_is_well_formed(name: str) -> None:
         for dim in tensor["shape"]:
             named = isinstance(dim, str) and step["parameters"][dim.removeprefix("$")]
             assert isinstance(dim, int) or named["type"] == "int"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_adapters_can_be_imported(name: str) -> None:
+    """The names that a model.py takes from the modules of its own and of other steps exist."""
+    spec = importlib.util.spec_from_file_location(f"{name}_model", STEPS / name / "model.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.TritonPythonModel.__doc__

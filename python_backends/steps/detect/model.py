@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from detect_core import FAMILIES, Settings, detect
+from step_scores import read_labels
 from step_support import Arrays, loading, settings_from
-from top_k_core import read_labels
 
 
 class TritonPythonModel:
@@ -16,7 +16,7 @@ class TritonPythonModel:
         """Read parameters and labels; raises TritonModelException for unfit ones."""
         with loading(args) as self.step:
             self.settings = settings_from(Settings, self.step.parameters)
-            self.labels = read_labels(self.step.file("labels"), 1)
+            self.labels = read_labels(self.step.file("labels"))
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Read each request alone, because copying raw outputs together would cost more."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -113,6 +114,19 @@ def write_blobs(models: Path) -> None:
     )
 
 
+def write_colors(models: Path) -> None:
+    """A network that gives its pixels back: a mask of each color, as run lengths."""
+    folder = models / "colors"
+    folder.mkdir()
+    network(folder, ("Identity", ["x"], "y"), x=[3, 32, 32], y=[3, 32, 32])
+    (folder / "model.yaml").write_text(
+        "name: colors\nnetwork: {onnx: net.onnx}\npipeline:\n"
+        f"- {{step: decode_image, parameters: {SEEN}image_size: true}}, outputs: {{pixels: x}}}}\n"
+        "- network\n"
+        f"- {{step: mask, parameters: {SEEN}sigmoid: false, encoding: counts}}, inputs: {{logits: y}}}}\n"
+    )
+
+
 @pytest.fixture(scope="module")
 def triton(native_server: SharedBackends, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """The pipelines as a build publishes them."""
@@ -120,6 +134,7 @@ def triton(native_server: SharedBackends, tmp_path_factory: pytest.TempPathFacto
     (root / "models").mkdir()
     write_brightness(root / "models")
     write_blobs(root / "models")
+    write_colors(root / "models")
     built = build_repository(root, cores=2)
 
     def write(repository: Path) -> None:
@@ -169,3 +184,15 @@ def test_boxes_come_back_in_pixels_of_the_source(client: grpc.InferenceServerCli
     boxes = dict(zip(answer["label"][1].tolist(), answer["box"][1].tolist(), strict=True))
     assert boxes == {b"blue": [0, 80, 80, 160], b"green": [80, 240, 160, 320], b"": [0] * 4}
     assert set(answer) == {"box", "score", "label", "class_id", "count"}
+
+
+def test_masks_come_back_in_the_size_of_the_source(client: grpc.InferenceServerClient) -> None:
+    """Each image of a batch has masks of its own size, in COCO's run lengths: columns, beginning with zeros."""
+    wide = Image.new("RGB", (64, 32))
+    wide.paste("red", (16, 0, 32, 32))
+    answer = ask(client, "colors", image=items(encoded(wide), encoded(Image.new("RGB", (3, 5), "blue"))))
+    texts = [[json.loads(text) for text in item] for item in answer["rle"].tolist()]
+    assert texts[0][0] == {"size": [32, 64], "counts": [16 * 32, 16 * 32, 32 * 32]}
+    assert texts[0][1] == {"size": [32, 64], "counts": [32 * 64]}
+    assert [text["counts"] for text in texts[1]] == [[15], [15], [0, 15]]
+    assert set(answer) == {"rle"}
