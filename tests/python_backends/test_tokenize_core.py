@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tokenize_core
-from tokenize_core import Settings, TextTokenizer, decode_texts
+from step_texts import decode_texts
+from tokenize_core import Settings, TextTokenizer
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 WORDS = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "one", "two", "three"]

@@ -7,7 +7,8 @@ from itertools import accumulate, chain, pairwise
 from typing import Any
 
 from step_support import Arrays, loading, settings_from
-from tokenize_core import Settings, Text, TextTokenizer, decode_texts
+from step_texts import read_texts
+from tokenize_core import Settings, Text, TextTokenizer
 
 
 class TritonPythonModel:
@@ -27,19 +28,13 @@ class TritonPythonModel:
         return self.step.answer(requests, self._read, self._encode)
 
     def _read(self, request: Any) -> list[Text]:
-        texts = self._texts(request, "text")
+        texts = read_texts(self.step, request, "text", self.settings.max_bytes)
         if not self.settings.pair:
             return list(texts)
-        others = self._texts(request, "text_pair")
+        others = read_texts(self.step, request, "text_pair", self.settings.max_bytes)
         if len(texts) != len(others):
             raise ValueError(f"input 'text_pair': found {len(others)} texts, wanted {len(texts)}, as many as in 'text'")
         return list(zip(texts, others, strict=True))
-
-    def _texts(self, request: Any, name: str) -> list[str]:
-        try:
-            return decode_texts(self.step.read(request, name)[:, 0], self.settings.max_bytes)
-        except ValueError as error:
-            raise ValueError(f"input '{name}', {error}") from error
 
     def _encode(self, batches: list[list[Text]]) -> list[Arrays]:
         try:

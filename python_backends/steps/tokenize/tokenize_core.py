@@ -13,7 +13,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from tokenizers import Encoding
@@ -61,25 +61,6 @@ class Settings:
         """The lengths a batch may have, ascending; the last is always `max_length`."""
         shorter = {bucket for bucket in self.buckets if bucket < self.max_length}
         return (*sorted(shorter), self.max_length)
-
-
-def decode_texts(items: Iterable[bytes], max_bytes: int) -> list[str]:
-    """The items as text.
-
-    Raises:
-        ValueError: an item is longer than `max_bytes`, or not UTF-8; says which and at which byte.
-    """
-    texts = []
-    for index, data in enumerate(items):
-        if len(data) > max_bytes:
-            raise ValueError(
-                f"item {index}: the text has {len(data)} bytes; at most {max_bytes} are taken (parameter max_bytes)"
-            )
-        try:
-            texts.append(data.decode("utf-8"))
-        except UnicodeDecodeError as error:
-            raise ValueError(f"item {index}: not valid UTF-8 at byte {error.start} ({error.reason})") from None
-    return texts
 
 
 class TextTokenizer:
