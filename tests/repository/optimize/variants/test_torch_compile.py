@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -19,6 +20,8 @@ from torch.export import passes
 from torch.utils import cpp_extension
 
 from tests.conftest import WriteModel
+from tests.fakedriver import COMPILERS, FakeDriver
+from tests.parts import program
 from tests.repository.optimize.variants.test_torch_export import refused, spec_of
 from tritonkit.repository.export import BuildCache
 from tritonkit.repository.optimize import evaluate
@@ -132,6 +135,52 @@ def test_the_program_is_compiled_on_the_gpu(
         f"compiled by PyTorch {torch.__version__} for NVIDIA H100 80GB HBM3, compute capability 9.0: it runs under that"
         " version, on GPUs of that generation"
     )
+
+
+LINKS = """import os, subprocess, sys
+from tritonkit.repository.optimize.variants.torch_compile import linkable_driver
+
+before = os.environ.get("LIBRARY_PATH")
+with linkable_driver():
+    folder = os.environ["LIBRARY_PATH"].partition(":")[0]
+    linked = subprocess.run([sys.argv[1], "program.c", "-lcuda", "-o", "program"])
+assert os.environ.get("LIBRARY_PATH") == before
+assert not os.path.exists(folder)
+sys.exit(linked.returncode)
+"""
+
+
+@pytest.mark.parametrize("given", [None, "/nowhere"])
+def test_a_driver_without_a_link_for_compilers_is_linked(
+    fake_driver: FakeDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, given: str | None
+) -> None:
+    """Only libcuda.so.1 is there, as in a container; a program that calls the driver is linked against that."""
+    fake_driver.answer(monkeypatch)
+    if given is None:
+        monkeypatch.delenv("LIBRARY_PATH", raising=False)
+    else:
+        monkeypatch.setenv("LIBRARY_PATH", given)
+    (tmp_path / "program.c").write_text("int cuInit(unsigned);\nint main(void) { return cuInit(0); }\n")
+    compiler = next(path for path in map(program, COMPILERS) if path)
+    subprocess.run([sys.executable, "-c", LINKS, compiler], cwd=tmp_path, check=True)
+    (tmp_path / "libcudart.so.13").symlink_to(fake_driver.library)  # the name that the fake has in itself
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    assert subprocess.run([tmp_path / "program"]).returncode == 0
+
+
+def test_a_library_that_is_not_found_is_named(
+    write_model: WriteModel, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The linker's line, not the compiler's about the linker."""
+
+    def fail(*_: object, **__: object) -> None:
+        lines = "/usr/bin/ld: cannot find -lcuda: No such file or directory\ncollect2: error: ld returned 1 exit status"
+        raise RuntimeError(f"CppCompileError: C++ compile error\n\nCommand:\ng++ a.o\n\nOutput:\n{lines}")
+
+    monkeypatch.setenv("CXX", sys.executable)
+    monkeypatch.setattr(torch._inductor, "aoti_compile_and_package", fail)
+    problem = refused(spec_of(write_model), root, "torch-compile")
+    assert problem.found == "the C++ compiler failed: /usr/bin/ld: cannot find -lcuda: No such file or directory"
 
 
 def write_headers(folder: Path, *names: str) -> Path:

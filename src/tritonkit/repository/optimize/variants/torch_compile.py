@@ -7,10 +7,12 @@ next to it serves it under Triton's python backend, because the native pytorch b
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib.util
 import io
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +32,7 @@ from tritonkit.repository.optimize.variants.torch_export import (
 if TYPE_CHECKING:
     from tritonkit.repository.optimize.job import Job
 
-__all__ = ["PACKAGE", "make_compiled", "make_compiled_cuda", "package_notes"]
+__all__ = ["PACKAGE", "linkable_driver", "make_compiled", "make_compiled_cuda", "package_notes"]
 
 PACKAGE = "model.pt2"
 _CPU = {
@@ -48,6 +50,8 @@ _HEADERS = {
     "nv/target": "nvidia-cuda-cccl",
 }
 """Headers that a compiled package includes -> the wheels that have them; PyTorch requires the first alone."""
+_LIBRARY_PATH = "LIBRARY_PATH"
+"""Variable with folders in which compilers look for libraries to link."""
 _WHEELS = "nvidia.cu13"
 """The Python package into which CUDA's wheels put headers and libraries."""
 
@@ -73,7 +77,8 @@ def make_compiled_cuda(job: Job, folder: Path) -> tuple[str, ...]:
     _find_headers(torch, spec)
     program = exported_program(torch, job)
     move = need("torch.export.passes", "build").move_to_device_pass
-    notes = _write_package(torch, job, folder, move(program, "cuda"), _CUDA)
+    with linkable_driver():
+        notes = _write_package(torch, job, folder, move(program, "cuda"), _CUDA)
     capability = notes.get("AOTI_COMPUTE_CAPABILITY", "")
     return (
         f"compiled by PyTorch {torch.__version__} for {torch.cuda.get_device_name()}, compute capability"
@@ -165,18 +170,52 @@ def _wheel_folders() -> list[str]:
 
 
 @contextlib.contextmanager
+def linkable_driver() -> Iterator[None]:
+    """Let the linker find the driver's library, which PyTorch names by `-lcuda`.
+
+    PyTorch adds CUDA's folder of stubs only for a toolkit that CUDA_HOME names, and a driver may come without the
+    link `libcuda.so`: programs that run need `libcuda.so.1` alone.
+    """
+    library, before = _driver_library(), os.environ.get(_LIBRARY_PATH)
+    if library is None:  # the linker says so
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="tritonkit-link-") as folder:
+        (Path(folder) / "libcuda.so").symlink_to(library)
+        os.environ[_LIBRARY_PATH] = os.pathsep.join(filter(None, (folder, before)))
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ[_LIBRARY_PATH]
+            else:
+                os.environ[_LIBRARY_PATH] = before
+
+
+def _driver_library() -> Path | None:
+    """The file of the driver's library, as the loader finds it."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+        mapped = Path("/proc/self/maps").read_text().splitlines()
+    except OSError:
+        return None
+    files = (Path(line[line.index("/") :]) for line in mapped if "/" in line)
+    return next((file for file in files if file.name.startswith("libcuda.so.")), None)
+
+
+@contextlib.contextmanager
 def _compiler_blamed(where: str) -> Iterator[None]:
     """Raise BuildError with the C++ compiler's message, which torch reports below its command line."""
     try:
         yield
     except RuntimeError as error:
-        lines = [line for line in str(error).splitlines() if " error: " in line]
+        lines = [line for line in str(error).splitlines() if " error: " in line or ": cannot find -l" in line]
         if not lines:
             raise
         raise BuildError(
             where,
             found=f"the C++ compiler failed: {lines[0]}",
-            wanted="a C++20 compiler, and disk space for its files",
+            wanted="a C++20 compiler with the libraries that it links, and disk space for its files",
             todo="free space, set TMPDIR to a larger disk, or name another compiler with CXX",
             details="\n".join(lines[1:5]),
         ) from error
