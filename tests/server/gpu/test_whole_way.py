@@ -121,12 +121,16 @@ def test_commands_call_load_and_diagnose_the_server(
 
 
 def test_tune_searches_ways_on_the_gpu(project_for_gpu: GpuProject) -> None:
-    """The present way and others are measured on servers of its own, and one holds the target."""
-    search = ("--objective", "latency", "--rate", "20", "--slo", "p50=10s", "--budget", "20s", "--trial", "1s")
+    """The present way and others are measured on servers of its own, and one holds the target.
+
+    The search ends by itself, long before its budget.
+    """
+    search = ("--objective", "latency", "--rate", "20", "--slo", "p50=10s", "--budget", "10m", "--trial", "1s")
     done = tritonkit("tune", "camera", "--target", "gpu", *search, "--json", cwd=project_for_gpu.root)
     assert done.returncode == 0, done.stderr
     facts = json.loads(done.stdout)
     assert (facts["target"], facts["best"]["rate_per_s"]) == ("gpu", 20)
+    assert facts["ended"] == ""
     assert any(one["point"]["group"]["gpus"] for one in facts["evaluations"])
 
 

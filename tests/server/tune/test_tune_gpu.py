@@ -78,7 +78,7 @@ def test_candidates_are_on_the_gpu_and_on_the_cpu(ready: Ready, gpu_machine: Fak
 def test_the_choice_becomes_settings_of_the_target(project: Path, gpu_machine: FakeCuda, tmp_path: Path) -> None:
     """JSON, page and text name target and card; the command changes model.yaml for that target alone."""
     before = load(project / "models" / "net", project).model.serving
-    search = ("--objective", "latency", "--rate", "20", "--slo", "p50=10s", "--budget", "60s", "--trial", "1s")
+    search = ("--objective", "latency", "--rate", "20", "--slo", "p50=10s", "--budget", "10m", "--trial", "1s")
     output = ("--json", "--report", str(tmp_path / "out"), "--root", str(project))
     done = tritonkit("tune", "net", "--target", "gpu", *search, *output, "--apply")
     assert done.returncode == 0, done.stderr
