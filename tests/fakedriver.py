@@ -34,6 +34,16 @@ class FakeDriver:
     library: Path
     folder: Path
 
+    @property
+    def shared(self) -> Path:
+        """ONNX Runtime's library for its providers, whose host is there once ONNX Runtime has set it."""
+        return self.library.with_name("libshared.so")
+
+    @property
+    def provider(self) -> Path:
+        """A provider, which asks the host while it is opened: nothing but ONNX Runtime can open one."""
+        return self.library.with_name("libprovider.so")
+
     def answer(self, monkeypatch: pytest.MonkeyPatch, **facts: str | int) -> None:
         """Let this process's children find the driver; `devices=2` and so on say what it answers (driver.c)."""
         monkeypatch.setenv("LD_LIBRARY_PATH", str(self.folder), prepend=":")
@@ -44,14 +54,20 @@ class FakeDriver:
 def write_cuda_packages(packages: Path, driver: FakeDriver) -> None:
     """Write the files that only the environment for GPUs has: CUDA's libraries, and ONNX Runtime's provider."""
     names = [f"nvidia/{folder}/lib/lib{name}" for folder, names in PACKAGES.items() for name in names]
-    for name in (*names, *(f"onnxruntime/capi/libonnxruntime_providers_{part}.so" for part in ("shared", "cuda"))):
+    files = dict.fromkeys(names, driver.library)
+    files |= {f"onnxruntime/capi/libonnxruntime_providers_{part}.so": file for part, file in _parts(driver).items()}
+    for name, file in files.items():
         (packages / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(driver.library, packages / name)
+        shutil.copyfile(file, packages / name)
+
+
+def _parts(driver: FakeDriver) -> dict[str, Path]:
+    return {"shared": driver.shared, "cuda": driver.provider}
 
 
 def write_tensorrt_provider(packages: Path, driver: FakeDriver, write: WriteTensorRT, version: int) -> None:
     """Write ONNX Runtime's TensorRT provider, and TensorRT's own package."""
-    shutil.copyfile(driver.library, packages / "onnxruntime" / "capi" / "libonnxruntime_providers_tensorrt.so")
+    shutil.copyfile(driver.provider, packages / "onnxruntime" / "capi" / "libonnxruntime_providers_tensorrt.so")
     (packages / "tensorrt_libs").mkdir()
     write(packages / "tensorrt_libs", version)
 
@@ -100,7 +116,13 @@ def write_driver(compile_c: Compile) -> WriteDriver:
         for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
             (folder / "lib").mkdir(exist_ok=True)
             shutil.copyfile(library, folder / "lib" / name)
-        return FakeDriver(library, folder / "lib")
+        driver = FakeDriver(library, folder / "lib")
+        ask = "; __attribute__((constructor)) static void ask(void) { *(volatile char*)HOST(); }"
+        for file, text in ((driver.shared, "{ return 0; }"), (driver.provider, ask)):
+            source = file.with_suffix(".c")
+            source.write_text(f"#define HOST Provider_GetHost\nvoid* HOST(void) {text}\n")
+            compile_c(file, source, "-Wl,-z,now")
+        return driver
 
     return write
 

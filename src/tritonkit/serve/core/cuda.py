@@ -27,15 +27,13 @@ _LIBRARIES = (
     "libcudnn.so.9",
 )
 _TRY_S = 60.0
-# A process of its own, as the driver's library keeps threads.
+# A process of its own, as the driver's library keeps threads. The provider itself cannot be opened here: while it is
+# opened it asks ONNX Runtime, which is not there. `doctor` lets the native backend try it.
 _TRY = """
-import ctypes, os, sys
-provider, *libraries = sys.argv[1:]
+import ctypes, sys
 try:
-    for library in libraries:
+    for library in sys.argv[1:]:
         ctypes.CDLL(library)
-    ctypes.CDLL(os.path.join(os.path.dirname(provider), "libonnxruntime_providers_shared.so"))
-    ctypes.CDLL(provider)
     runtime = ctypes.CDLL("libcudart.so.13")
 except OSError as error:
     sys.exit(str(error))
@@ -62,14 +60,17 @@ def cuda_libraries(environment: Path) -> tuple[Path, ...]:
 
 
 def why_no_provider(environment: Path) -> str:
-    """The reason why the CUDA provider of an environment cannot be used; empty if it can. It is tried, every time."""
+    """The reason why the CUDA provider of an environment cannot be used: its libraries, the driver, or no GPU.
+
+    It is empty if there is none. The libraries are tried, every time.
+    """
     provider = provider_of(environment)
     if provider is None:
         return "ONNX Runtime is the one for CPUs: its CUDA provider is not installed"
     libraries = cuda_libraries(environment)
     if missing := set(_LIBRARIES) - {library.name for library in libraries}:
         return f"CUDA's libraries are incomplete: {', '.join(sorted(missing))}"
-    command = [sys.executable, "-IS", "-c", _TRY, str(provider), *map(str, libraries)]
+    command = [sys.executable, "-IS", "-c", _TRY, *map(str, libraries)]
     try:
         ran = run_probe(command, _TRY_S)
     except OSError as error:

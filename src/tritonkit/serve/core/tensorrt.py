@@ -22,12 +22,11 @@ PACKAGE = "tensorrt-cu13-libs>=10.13,<11"
 """The package with TensorRT 10 for CUDA 13. PyPI has a program that fetches it from NVIDIA's own index."""
 
 _PROVIDER = "libonnxruntime_providers_tensorrt.so"
-_SHARED = "libonnxruntime_providers_shared.so"
 _LIBRARIES = ("libnvinfer.so.10", "libnvinfer_plugin.so.10", "libnvonnxparser.so.10")
 _OPTIONAL = "libnvinfer_plugin.so.10"
 """The provider does without, unless a network has one of its operators."""
 _TRY_S = 120.0
-# A process of its own, as these libraries bring CUDA along.
+# A process of its own, as these libraries bring CUDA along. The provider cannot be opened without ONNX Runtime.
 _TRY = """
 import ctypes, sys
 try:
@@ -38,13 +37,9 @@ except OSError as error:
 """
 
 
-def _provider(environment: Path, name: str) -> Path | None:
-    return next(environment.glob(f"lib/python3.*/site-packages/onnxruntime/capi/{name}"), None)
-
-
 def has_provider(environment: Path) -> bool:
     """Whether the environment's ONNX Runtime has the provider."""
-    return _provider(environment, _PROVIDER) is not None
+    return any(environment.glob(f"lib/python3.*/site-packages/onnxruntime/capi/{_PROVIDER}"))
 
 
 def tensorrt_libraries(environment: Path) -> tuple[str, ...]:
@@ -58,13 +53,15 @@ def _library(environment: Path, name: str) -> Path | None:
 
 
 def why_no_tensorrt(environment: Path) -> str:
-    """The reason why an environment's ONNX Runtime cannot use TensorRT; empty if it can. It is tried, every time."""
-    provider, shared = _provider(environment, _PROVIDER), _provider(environment, _SHARED)
-    if provider is None or shared is None:
+    """The reason why an environment's ONNX Runtime cannot use TensorRT, empty if there is none.
+
+    The libraries are tried, every time.
+    """
+    if not has_provider(environment):
         return f"the environment's ONNX Runtime has no {_PROVIDER}"
     libraries = (*map(str, cuda_libraries(environment)), *tensorrt_libraries(environment))
     try:
-        ran = run_probe([sys.executable, "-IS", "-c", _TRY, *libraries, str(shared), str(provider)], _TRY_S)
+        ran = run_probe([sys.executable, "-IS", "-c", _TRY, *libraries], _TRY_S)
     except OSError as error:
         return f"trying it: {error}"
     if ran.returncode == 0:
