@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import WriteModel
 from tritonkit.repository.export.coupling import judge_neighbors
 from tritonkit.repository.export.outliers import moves, score_next_to
-from tritonkit.repository.modelspec.model import Tolerance
+from tritonkit.repository.modelspec.quality import Tolerance
 
 Batch = dict[str, Any]
 RANDOM = np.random.default_rng(0)

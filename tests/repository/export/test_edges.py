@@ -12,7 +12,7 @@ from tests.repository.export.graphs import FLOAT, INT64, node, onnx_bytes
 from tritonkit.errors import BuildError
 from tritonkit.repository.export import BuildCache
 from tritonkit.repository.export.edges import settle_edges
-from tritonkit.repository.modelspec.model import Tolerance
+from tritonkit.repository.modelspec.quality import Tolerance
 from tritonkit.repository.optimize import build, plan
 from tritonkit.repository.optimize.job import Job
 from tritonkit.repository.optimize.make import job_of

@@ -11,7 +11,7 @@ import pytest
 from tritonkit.errors import BuildError
 from tritonkit.repository.export.independence import prove
 from tritonkit.repository.export.neighbors import KINDS, WHOLE, groups_of, neighbor, patterns
-from tritonkit.repository.modelspec.model import Tolerance
+from tritonkit.repository.modelspec.quality import Tolerance
 
 Function = Callable[[Any], Any]
 WEIGHTS = np.random.default_rng(1).standard_normal((6, 6)).astype(np.float32)

@@ -12,7 +12,7 @@ from tests.conftest import WriteModel
 from tritonkit.errors import BuildError
 from tritonkit.repository.export.padded import Padding, judge_padded, prove_padded
 from tritonkit.repository.modelspec import FreeAxis
-from tritonkit.repository.modelspec.model import Tolerance
+from tritonkit.repository.modelspec.quality import Tolerance
 
 Batch = dict[str, Any]
 Run = Callable[[Batch], Batch]

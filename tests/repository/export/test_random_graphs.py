@@ -16,7 +16,7 @@ from tritonkit.repository.export.artifact import Independence
 from tritonkit.repository.export.independence import prove
 from tritonkit.repository.export.neighbors import groups_of
 from tritonkit.repository.export.shaken import facts_of
-from tritonkit.repository.modelspec.model import Tolerance
+from tritonkit.repository.modelspec.quality import Tolerance
 
 COUNT = int(os.environ.get("TRITONKIT_FUZZ_GRAPHS", "30"))
 

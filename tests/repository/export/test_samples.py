@@ -8,7 +8,7 @@ import pytest
 from tests.conftest import WriteModel
 from tritonkit.errors import BuildError
 from tritonkit.repository.export.artifact import Signature, TensorInfo
-from tritonkit.repository.export.samples import batches, hook_calibration, hook_training
+from tritonkit.repository.export.samples import batches, hook_training, read_calibration
 
 TEXT = """
 name: net
@@ -37,7 +37,7 @@ def test_calibration_that_cannot_be_used(write_model: WriteModel, returned: str,
     data = f"import numpy as np\ndef given(): return {returned}\n"
     spec = write_model(TEXT + "optimize: {calibration: data:given}\n", network__py="", data__py=data)
     with pytest.raises(BuildError) as caught:
-        hook_calibration(spec, SIGNATURE)
+        read_calibration(spec, SIGNATURE)
     assert "optimize.calibration" in caught.value.where
     assert message in caught.value.found
 
@@ -46,7 +46,7 @@ def test_missing_calibration_says_what_to_write(write_model: WriteModel) -> None
     """A variant that needs data names the key to add."""
     spec = write_model(TEXT, network__py="")
     with pytest.raises(BuildError) as caught:
-        hook_calibration(spec, SIGNATURE)
+        read_calibration(spec, SIGNATURE)
     assert "calibration: data:calibration_batches" in caught.value.todo
 
 

@@ -19,7 +19,7 @@ from tests.conftest import PROJECT
 from tests.repository.export.random_graphs import Rows, items, random_network, runner
 from tritonkit.errors import BuildError
 from tritonkit.repository.export.shaken import shaken
-from tritonkit.repository.modelspec.model import Quality
+from tritonkit.repository.modelspec.quality import Quality
 from tritonkit.repository.pipeline import build_repository
 from tritonkit.serve import serve
 

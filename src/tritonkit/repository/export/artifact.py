@@ -29,6 +29,7 @@ __all__ = [
     "sha256_file",
     "sha256_json",
     "unseal",
+    "worsening",
 ]
 
 _SEAL = "sha256"
@@ -88,6 +89,11 @@ def below(reference: float, value: float) -> float:
     return round(reference - value, 9)
 
 
+def worsening(reference: float, value: float, less_is_better: bool = False) -> float:
+    """The distance by which a metric's value is worse than a reference."""
+    return below(value, reference) if less_is_better else below(reference, value)
+
+
 @dataclass(frozen=True)
 class MeasuredQuality:
     """Quality of an artifact compared with its reference, on `samples` items."""
@@ -111,6 +117,8 @@ class MeasuredQuality:
     """R2 of each output, or of each group of its columns, in a spec without a metric; the lowest is `value`."""
     edges: str = ""
     """A sentence on values at the edge of a decision, which were replaced by the reference's; else empty."""
+    less_is_better: tuple[str, ...] = ()
+    """Names of those metrics of which less is better: they count errors."""
 
     @property
     def worst(self) -> str:
@@ -118,9 +126,14 @@ class MeasuredQuality:
         return min(self.parts, key=lambda label: self.parts[label], default="")
 
     @property
+    def rank(self) -> float:
+        """The metric, turned around where less is better."""
+        return -self.value if self.metric in self.less_is_better else self.value
+
+    @property
     def drop(self) -> float:
-        """Distance of the metric below the reference's."""
-        return below(self.reference, self.value)
+        """The distance by which the metric is worse than the reference's."""
+        return worsening(self.reference, self.value, self.metric in self.less_is_better)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from tritonkit.repository.export.neighbors import NAN, jittered
 from tritonkit.repository.export.samples import Batch
-from tritonkit.repository.modelspec.model import Tolerance
+from tritonkit.repository.modelspec.quality import Tolerance
 
 __all__ = ["apart", "differs_by", "explains", "has_floats", "may_be_rare", "rare", "spread", "tipped"]
 

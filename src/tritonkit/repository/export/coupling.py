@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tritonkit.repository.export.artifact import Independence, below
+from tritonkit.repository.export.artifact import Independence
 from tritonkit.repository.export.outliers import batch_gain, moves, score_next_to
+from tritonkit.repository.export.ready.prepared import PreparedSamples
 from tritonkit.repository.export.samples import Batch, count_items, first_items
 from tritonkit.repository.export.scores import score_outputs
 from tritonkit.repository.modelspec import Spec
@@ -17,7 +18,11 @@ _MOST = 64
 
 
 def judge_neighbors(
-    spec: Spec, run: Callable[[Batch], Batch], samples: Sequence[Batch], seen: str = ""
+    spec: Spec,
+    run: Callable[[Batch], Batch],
+    samples: Sequence[Batch],
+    seen: str = "",
+    prepared: PreparedSamples | None = None,
 ) -> Independence:
     """Check that answers next to an outlier stay within `quality.max_drop` of the answers alone.
 
@@ -32,10 +37,11 @@ def judge_neighbors(
     if quality.metric is None:
         samples = first_items(samples, _MOST, True)
     alone = [_alone(run, batch) for batch in samples]
-    name, best = score_outputs(spec, alone, alone)
-    worst = score_next_to(run, samples, kinds, lambda outputs: score_outputs(spec, outputs, alone)[1])
-    change = f"next to {worst.neighbor}, {name} falls from {best:.4f} alone to {worst.score:.4f}"
-    if below(best, worst.score) <= quality.max_drop:
+    best = score_outputs(spec, alone, alone, prepared)
+    worst = score_next_to(run, samples, kinds, lambda outputs: score_outputs(spec, outputs, alone, prepared))
+    worse, change = best.change_to(worst.score)
+    change = f"next to {worst.neighbor}, {change}"
+    if worse <= quality.max_drop:
         return Independence("proven", f"within quality.max_drop: {change}")
     gain = batch_gain(run, {n: array[:1] for n, array in samples[0].items()})
     return Independence(

@@ -16,7 +16,7 @@ from tritonkit.repository.export.neighbors import jittered
 from tritonkit.repository.export.onnx_file import open_session, run_session
 from tritonkit.repository.export.samples import Batch
 from tritonkit.repository.export.shaken import shaken
-from tritonkit.repository.modelspec.model import Tolerance
+from tritonkit.repository.modelspec.quality import Tolerance
 
 __all__ = ["settle_edges"]
 

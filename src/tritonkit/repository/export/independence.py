@@ -32,7 +32,7 @@ from tritonkit.repository.export.mixtures import ROWS, RUNS, pairs_at_edges
 from tritonkit.repository.export.neighbors import KINDS, OTHERS, WHOLE, ZEROS, join, neighbor, orders, patterns
 from tritonkit.repository.export.samples import Batch
 from tritonkit.repository.export.work import assumed_work
-from tritonkit.repository.modelspec.model import Tolerance
+from tritonkit.repository.modelspec.quality import Tolerance
 
 __all__ = ["DEFAULT_LARGEST", "prove"]
 

@@ -12,7 +12,9 @@ from tritonkit.errors import BuildError
 from tritonkit.extras import need
 from tritonkit.repository.export.checkpoint import Checkpoint
 from tritonkit.repository.export.hooks import load_hook
-from tritonkit.repository.modelspec import Spec
+from tritonkit.repository.export.ready.prepared import missing_column
+from tritonkit.repository.export.ready.rows import read_rows
+from tritonkit.repository.modelspec import SampleFiles, Spec
 from tritonkit.text import first_line
 
 if TYPE_CHECKING:
@@ -71,8 +73,11 @@ def _tokens(spec: Spec, checkpoint: Checkpoint) -> list[NDArray[np.int64]]:
     with _refusals(file):
         tokenizer = need("tokenizers", "models").Tokenizer.from_file(str(file))
     field = "quality.samples"
-    hook = spec.model.hooks.get(field)
-    texts = load_hook(spec, hook, field)() if hook else _documentation()
+    hook, files = spec.model.hooks.get(field), spec.model.quality.samples
+    if isinstance(files, SampleFiles):
+        texts: Any = _texts_of(spec, field, files)
+    else:
+        texts = load_hook(spec, hook, field)() if hook else _documentation()
     if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
         raise BuildError(
             f"{spec.file} {field}", found=f"{hook} returned {type(texts).__name__}", wanted="a list of texts"
@@ -85,6 +90,15 @@ def _tokens(spec: Spec, checkpoint: Checkpoint) -> list[NDArray[np.int64]]:
     if not ids_of_texts:
         raise BuildError(f"{spec.file} {field}", found="no text of more than one token", wanted="real, held-out texts")
     return ids_of_texts
+
+
+def _texts_of(spec: Spec, field: str, files: SampleFiles) -> list[str]:
+    """The texts of the column `text`, or of the one that `inputs` names."""
+    rows = read_rows(spec, field, files)
+    column = files.inputs.get("text", "text")
+    if not isinstance(column, str) or column not in rows.columns:
+        raise missing_column(spec, field, rows, str(column), " for the text")
+    return [str(row.values.get(column, "")) for row in rows.rows]
 
 
 @contextmanager

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 from tritonkit.repository.export.neighbors import LARGE, ZEROS, join, neighbor
 from tritonkit.repository.export.samples import Batch, count_items
-from tritonkit.repository.modelspec.model import Tolerance
+from tritonkit.repository.export.scores import Score
+from tritonkit.repository.modelspec.quality import Tolerance
 
 __all__ = ["NeighborScore", "batch_gain", "moves", "score_next_to"]
 
@@ -33,7 +34,7 @@ class NeighborScore:
     """The score of all samples, with one more item of a given kind next to each batch."""
 
     kind: str
-    score: float
+    score: Score
 
     @property
     def neighbor(self) -> str:
@@ -57,7 +58,7 @@ def moves(run: Callable[[Batch], Batch], samples: Sequence[Batch], tolerance: To
 
 
 def score_next_to(
-    run: Callable[[Batch], Batch], samples: Sequence[Batch], kinds: Sequence[str], score: Callable[[list[Batch]], float]
+    run: Callable[[Batch], Batch], samples: Sequence[Batch], kinds: Sequence[str], score: Callable[[list[Batch]], Score]
 ) -> NeighborScore:
     """The lowest score next to any of these kinds of neighbors; `score` takes the outputs of all samples."""
     scores = []
@@ -69,7 +70,7 @@ def score_next_to(
             given = batch if other is None else join([batch, other])
             outputs.append({name: array[:count] for name, array in run(given).items()})
         scores.append(NeighborScore(kind, score(outputs)))
-    return min(scores, key=lambda neighbor: neighbor.score)
+    return min(scores, key=lambda neighbor: neighbor.score.rank)
 
 
 def batch_gain(run: Callable[[Batch], Batch], item: Batch) -> float:

@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tritonkit.errors import BuildError
-from tritonkit.repository.export.artifact import Independence, Signature, TensorInfo, below
+from tritonkit.repository.export.artifact import Independence, Signature, TensorInfo
 from tritonkit.repository.export.comparing import apart, differs_by, may_be_rare, rare, tipped
 from tritonkit.repository.export.neighbors import groups_of, join
+from tritonkit.repository.export.ready.prepared import PreparedSamples
 from tritonkit.repository.export.samples import Batch, count_items
 from tritonkit.repository.export.scores import score_outputs
 from tritonkit.repository.modelspec import FreeAxis, Spec
-from tritonkit.repository.modelspec.model import Tolerance
+from tritonkit.repository.modelspec.quality import Tolerance
 
 __all__ = ["Padding", "judge_padded", "padding_of", "prove_padded", "with_axes"]
 
@@ -235,7 +236,13 @@ def _hold_answer(
         compared[1] += expected.size
 
 
-def judge_padded(spec: Spec, run: Callable[[Batch], Batch], samples: Sequence[Batch], padding: Padding) -> Independence:
+def judge_padded(
+    spec: Spec,
+    run: Callable[[Batch], Batch],
+    samples: Sequence[Batch],
+    padding: Padding,
+    prepared: PreparedSamples | None = None,
+) -> Independence:
     """The same test for a network whose numbers are rounded, by the spec's metric and `quality.max_drop`.
 
     All samples are padded to twice their size, next to an item of that size.
@@ -250,10 +257,10 @@ def judge_padded(spec: Spec, run: Callable[[Batch], Batch], samples: Sequence[Ba
         filled.append(_filled_outputs(run, batch, padding) or outputs)
     if any(a.shape != f[n].shape for one, f in zip(alone, filled, strict=True) for n, a in one.items()):
         return exact
-    name, best = score_outputs(spec, alone, alone)
-    _, score = score_outputs(spec, filled, alone)
-    change = f"filled up to twice the {padding.axis}, {name} falls from {best:.4f} alone to {score:.4f}"
-    if below(best, score) <= spec.model.quality.max_drop:
+    best = score_outputs(spec, alone, alone, prepared)
+    worse, change = best.change_to(score_outputs(spec, filled, alone, prepared))
+    change = f"filled up to twice the {padding.axis}, {change}"
+    if worse <= spec.model.quality.max_drop:
         return Independence("proven", f"within quality.max_drop: {change}")
     return Independence("coupled", f"{exact.seen}; {change}")
 

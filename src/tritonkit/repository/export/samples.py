@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from tritonkit.datatypes import NUMPY_DTYPES
@@ -10,7 +11,8 @@ from tritonkit.errors import BuildError
 from tritonkit.repository.export.artifact import Signature, TensorInfo
 from tritonkit.repository.export.hooks import load_hook
 from tritonkit.repository.export.made_up import NO_HINTS, Hints, make_up
-from tritonkit.repository.modelspec import Spec
+from tritonkit.repository.export.ready.prepared import PreparedSamples, prepare
+from tritonkit.repository.modelspec import SampleFiles, Spec
 
 __all__ = [
     "Batch",
@@ -19,8 +21,9 @@ __all__ = [
     "count_items",
     "each_item",
     "first_items",
-    "hook_calibration",
     "hook_training",
+    "read_calibration",
+    "read_samples",
     "said_shapes",
 ]
 
@@ -31,25 +34,46 @@ Batch = dict[str, Any]
 def batches(spec: Spec, signature: Signature, hints: Hints = NO_HINTS) -> list[Batch]:
     """The spec's real samples, at most `quality.max_samples`, or made-up samples of several batch and
     axis sizes."""
-    quality = spec.model.quality
+    return read_samples(spec, signature, hints).batches
+
+
+def read_samples(spec: Spec, signature: Signature, hints: Hints = NO_HINTS) -> PreparedSamples:
+    """The same, with what is known of each item where they are files."""
+    quality, field = spec.model.quality, "quality.samples"
+    if isinstance(quality.samples, SampleFiles):
+        return _from_files(spec, signature, field, quality.samples, quality.max_samples)
     if quality.samples is not None:
-        real = _from_hook(spec, signature, "quality.samples", quality.samples)
-        return first_items(real, quality.max_samples, signature.batched)
+        real = _from_hook(spec, signature, field, quality.samples)
+        return PreparedSamples(first_items(real, quality.max_samples, signature.batched))
     sizes = (1, 3) if signature.batched else (1,)
-    return [
-        make_up(spec, signature, size, largest, seed, hints)
-        for seed, (size, largest) in enumerate((s, f) for s in sizes for f in (False, True))
-    ]
+    return PreparedSamples(
+        [
+            make_up(spec, signature, size, largest, seed, hints)
+            for seed, (size, largest) in enumerate((s, f) for s in sizes for f in (False, True))
+        ]
+    )
 
 
-def hook_calibration(spec: Spec, signature: Signature) -> list[Batch]:
-    """Batches of real input that `optimize.calibration` returns.
+def _from_files(
+    spec: Spec, signature: Signature, field: str, files: SampleFiles, most: int | None = None
+) -> PreparedSamples:
+    prepared = prepare(spec, signature, field, files, most)
+    name = prepared.rows.name if prepared.rows else ""
+    return replace(prepared, batches=_checked_batches(spec, signature, prepared.batches, field, name))
 
-    BuildError if the hook is missing, or its data are empty, misshapen or not finite.
+
+def read_calibration(spec: Spec, signature: Signature) -> list[Batch]:
+    """Batches of real input of `optimize.calibration`.
+
+    BuildError if it is missing, or its data are empty, misshapen or not finite.
     """
-    given = _from_hook(spec, signature, "optimize.calibration", _hook(spec, "calibration"))
-    _hold_to_finite(spec, "optimize.calibration", given)
-    return given
+    field, given = "optimize.calibration", spec.model.optimize.calibration
+    if isinstance(given, SampleFiles):
+        read = _from_files(spec, signature, field, given).batches
+    else:
+        read = _from_hook(spec, signature, field, _hook(spec, "calibration"))
+    _hold_to_finite(spec, field, read)
+    return read
 
 
 def hook_training(spec: Spec, signature: Signature) -> list[tuple[Batch, Any]]:

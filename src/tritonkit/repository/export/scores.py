@@ -1,20 +1,25 @@
-"""Metrics of a network's outputs and of the reference's: the spec's own or R2, with an interval for the drop."""
+"""Metrics of a network's outputs and of the reference's: ready ones, the spec's own, or R2, with an interval for the
+drop."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tritonkit.errors import BuildError
+from tritonkit.repository.export.artifact import worsening
 from tritonkit.repository.export.closeness import item_r2, worst_group
 from tritonkit.repository.export.groups import find_groups
 from tritonkit.repository.export.hooks import load_hook
+from tritonkit.repository.export.ready.prepared import PreparedSamples
+from tritonkit.repository.export.ready.scoring import score_ready
 from tritonkit.repository.export.samples import Batch, count_items
 from tritonkit.repository.modelspec import Spec
+from tritonkit.repository.modelspec.quality import LESS_IS_BETTER, Metric, ready_metric
 
-__all__ = ["Score", "bootstrap_drop", "score", "score_outputs"]
+__all__ = ["Score", "bootstrap_drop", "score", "score_outputs", "score_rest"]
 
 _RESAMPLES = 2000
 _LEVEL = 0.95
@@ -31,12 +36,27 @@ class Score:
     items: tuple[Any, Any] | None = None
     parts: dict[str, float] = field(default_factory=dict)
     """The default metric's score of each output or group of columns."""
+    less_is_better: bool = False
+    covered: frozenset[str] | None = None
+    """The network's outputs that a ready metric depends on; None for the others, which get all of them."""
+
+    @property
+    def rank(self) -> float:
+        """The value, turned around where less is better."""
+        return -self.value if self.less_is_better else self.value
+
+    def change_to(self, other: Score) -> tuple[float, str]:
+        """The distance by which another score is worse, and a phrase that says so."""
+        verb = "rises" if self.less_is_better else "falls"
+        worse = worsening(self.value, other.value, self.less_is_better)
+        return worse, f"{self.name} {verb} from {self.value:.4f} alone to {other.value:.4f}"
 
 
-def score_outputs(spec: Spec, outputs: Sequence[Batch], reference: Sequence[Batch]) -> tuple[str, float]:
-    """Name and value, for batched outputs, of the metric by which a variant is judged."""
-    judged = score(spec, spec.model.quality.metric, "quality.metric", outputs, reference, True)
-    return judged.name, judged.value
+def score_outputs(
+    spec: Spec, outputs: Sequence[Batch], reference: Sequence[Batch], prepared: PreparedSamples | None = None
+) -> Score:
+    """The metric by which a variant is judged, for batched outputs."""
+    return score(spec, spec.model.quality.metric, "quality.metric", outputs, reference, True, prepared)
 
 
 def bootstrap_drop(outputs: Any, reference: Any) -> tuple[float, float]:
@@ -60,14 +80,51 @@ def bootstrap_drop(outputs: Any, reference: Any) -> tuple[float, float]:
 
 
 def score(
-    spec: Spec, hook: str | None, field: str, outputs: Sequence[Batch], reference: Sequence[Batch], batched: bool
+    spec: Spec,
+    metric: str | Metric | None,
+    field: str,
+    outputs: Sequence[Batch],
+    reference: Sequence[Batch],
+    batched: bool,
+    prepared: PreparedSamples | None = None,
 ) -> Score:
-    """The metric of the outputs and of the reference's, by a function of the model's folder; R2 without one.
+    """A metric of the outputs and of the reference's: a ready one, or a function of the model's folder; R2 without one.
 
-    BuildError if the function returns anything but one finite number, or one for each item.
+    BuildError if no output fits a ready metric, or the function returns anything but one finite number, or one for each
+    item.
+
+    Args:
+        prepared: the samples, which ready metrics need.
     """
-    if hook is None:
+    if metric is None:
         return _default_score(spec, outputs, reference, batched)
+    ready = ready_metric(metric)
+    if ready is None:
+        return _own_score(spec, str(metric), field, outputs, reference)
+    judged = score_ready(spec, ready, field, prepared or PreparedSamples([]), outputs, reference, batched)
+    less = ready.name in LESS_IS_BETTER
+    if isinstance(judged.value, float):
+        return Score(ready.title, judged.value, judged.reference, less_is_better=less, covered=judged.covered)
+    values = float(judged.value.mean()), float(judged.reference.mean())
+    return Score(ready.title, *values, (judged.value, judged.reference), less_is_better=less, covered=judged.covered)
+
+
+def score_rest(
+    spec: Spec, scores: Sequence[Score], outputs: Sequence[Batch], reference: Sequence[Batch], batched: bool
+) -> list[Score]:
+    """R2 of each output that no metric depends on: ready metrics look at one output, and each is judged."""
+    if any(score.covered is None for score in scores):
+        return []
+    seen = frozenset[str]().union(*(score.covered or () for score in scores))
+    rest = []
+    for name in (name for name in reference[0] if name not in seen):
+        own, expected = ([{name: batch[name]} for batch in batches] for batches in (outputs, reference))
+        rest.append(replace(_default_score(spec, own, expected, batched), name=f"R2 of {name}"))
+    return rest
+
+
+def _own_score(spec: Spec, hook: str, field: str, outputs: Sequence[Batch], reference: Sequence[Batch]) -> Score:
+    """The score by a function of the model's folder."""
     function = load_hook(spec, hook, field)
     value, base = function(outputs, reference), function(reference, reference)
     name = hook.split(":")[1]

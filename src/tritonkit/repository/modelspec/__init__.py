@@ -13,8 +13,10 @@ from tritonkit.repository.modelspec.load import (
     read_examples,
     resolve,
     resolve_file,
+    resolve_folder,
 )
-from tritonkit.repository.modelspec.model import Example, FreeAxis, ModelFile, Network, PipelineStep, Quality
+from tritonkit.repository.modelspec.model import Example, FreeAxis, ModelFile, Network, PipelineStep
+from tritonkit.repository.modelspec.quality import Quality, SampleFiles
 from tritonkit.repository.modelspec.schema import schema_text
 from tritonkit.repository.modelspec.serving import Serving, VersionPolicy
 from tritonkit.repository.modelspec.step import ResolvedStep, StepContract
@@ -30,6 +32,7 @@ __all__ = [
     "PipelineStep",
     "Quality",
     "ResolvedStep",
+    "SampleFiles",
     "Serving",
     "Spec",
     "StepContract",
@@ -44,5 +47,6 @@ __all__ = [
     "read_examples",
     "resolve",
     "resolve_file",
+    "resolve_folder",
     "schema_text",
 ]

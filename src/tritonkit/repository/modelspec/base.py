@@ -9,7 +9,18 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from tritonkit.datatypes import DataType
 
-__all__ = ["MAX_SIZE", "FileReference", "Hook", "InnerPath", "ModelName", "PackageFile", "Strict", "Target", "Tensor"]
+__all__ = [
+    "HOOK_PATTERN",
+    "MAX_SIZE",
+    "FileReference",
+    "Hook",
+    "InnerPath",
+    "ModelName",
+    "PackageFile",
+    "Strict",
+    "Target",
+    "Tensor",
+]
 
 MAX_SIZE = 2**31 - 1  # sizes and counts are 32-bit numbers in most of Triton's configuration
 
@@ -36,10 +47,11 @@ def _inside(path: str) -> str:
 
 InnerPath = Annotated[str, AfterValidator(_inside)]
 ModelName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$", max_length=128)]
+HOOK_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*:[A-Za-z_][A-Za-z0-9_]*$"
 Hook = Annotated[
     str,
     Field(
-        pattern=r"^[A-Za-z_][A-Za-z0-9_]*:[A-Za-z_][A-Za-z0-9_]*$",
+        pattern=HOOK_PATTERN,
         description="module:function, a Python file of the model's folder and a name in it",
         examples=["network:build"],
     ),

@@ -153,6 +153,9 @@ def own_python(spec: Spec) -> tuple[str, ...]:
 
 
 def _tried_uses(spec: Spec) -> Iterator[PythonUse]:
+    if spec.model.sample_files:
+        for use in _step_uses(spec):
+            yield PythonUse(use.file, "build", f"{use.what}, for samples in files")
     if tries_own_python(spec):
         for use in _server_uses(spec):
             yield PythonUse(use.file, "build", f"{use.what}, tried in batches by a server")
@@ -164,6 +167,10 @@ def _server_uses(spec: Spec) -> Iterator[PythonUse]:
         for more in spec.model.network.files:
             if isinstance(more, str) and more.endswith(_CODE):
                 yield PythonUse(more, "server", "network.files")
+    yield from _step_uses(spec)
+
+
+def _step_uses(spec: Spec) -> Iterator[PythonUse]:
     own = [step for step in spec.steps if step and step.folder.is_relative_to(spec.folder)]
     for step in own:
         shared = sorted(step.folder.parent.glob("*.py"))

@@ -22,12 +22,14 @@ __all__ = [
     "Spec",
     "find_root",
     "kept_specs",
+    "labels_of_steps",
     "load",
     "load_all",
     "load_readable",
     "read_example",
     "read_examples",
     "resolve_file",
+    "resolve_folder",
 ]
 
 FILE_NAME = "model.yaml"
@@ -217,6 +219,33 @@ def resolve_file(reference: FileReference, spec: Spec, field: str) -> Path:
     return path
 
 
+def resolve_folder(inner: str, spec: Spec, field: str) -> Path:
+    """The path of a folder inside the model's folder."""
+    path = (spec.folder / inner).resolve()
+    if not path.is_relative_to(spec.folder.resolve()):
+        raise SpecError(
+            f"{spec.file} {field}", found=f"{inner!r} leads out of {spec.folder}", wanted="a folder inside it"
+        )
+    if not path.is_dir():
+        raise SpecError(
+            f"{spec.file} {field}",
+            found=f"there is no folder {inner!r} in {spec.folder}",
+            todo="correct the path, or add the folder",
+        )
+    return path
+
+
+def labels_of_steps(spec: Spec) -> Path | None:
+    """The file with the names of the classes: the `labels` of a step, or those that Triton gives to callers."""
+    for step in spec.steps:
+        if step is not None and "labels" in step.files:
+            return step.files["labels"]
+    for name, output in spec.model.serving.output.items():
+        if output.label_filename:
+            return resolve_file(output.label_filename, spec, f"serving.output.{name}.label_filename")
+    return None
+
+
 def read_example(spec: Spec, name: str) -> bytes:
     """The content of the spec's example for an input."""
     return read_examples(spec, name)[0]
@@ -255,6 +284,13 @@ def _check_files(spec: Spec) -> None:
         ),
         *(("serving.model_warmup", given.file) for one in samples for given in one.inputs.values()),
     ]
+    for field, files in model.sample_files.items():
+        named.append((f"{field}.classes", files.classes))
+        key, source = files.source
+        if key == "folder":
+            resolve_folder(str(source), spec, f"{field}.folder")
+        else:
+            named.append((f"{field}.{key}", source))
     for field, reference in named:
         if reference is not None:
             path = resolve_file(reference, spec, field)

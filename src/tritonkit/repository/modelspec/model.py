@@ -20,9 +20,10 @@ from tritonkit.repository.modelspec.base import (
 from tritonkit.repository.modelspec.fields import Ensemble
 from tritonkit.repository.modelspec.language import LanguageModel
 from tritonkit.repository.modelspec.optimize import Optimize
+from tritonkit.repository.modelspec.quality import Quality, SampleFiles, ready_metric
 from tritonkit.repository.modelspec.serving import Serving
 
-__all__ = ["Example", "FreeAxis", "ModelFile", "Network", "PipelineStep", "Quality", "Tolerance"]
+__all__ = ["Example", "FreeAxis", "ModelFile", "Network", "PipelineStep"]
 
 Scalar = bool | int | float | str
 
@@ -167,39 +168,6 @@ class Network(Strict):
         return self
 
 
-class Tolerance(Strict):
-    """Largest difference between the exported file and the reference, with the meaning of numpy.allclose."""
-
-    absolute: Annotated[float, Field(ge=0)] = 1e-4
-    relative: Annotated[float, Field(ge=0)] = 1e-3
-
-
-class Quality(Strict):
-    """The quality that the network must have to be published."""
-
-    samples: Hook | None = None
-    """Function without arguments that returns real input: a list of batches, each name -> array."""
-    metric: Hook | None = None
-    """Function of (outputs, reference), lists of batches in the order of the samples; more is better.
-
-    It returns a number, or an array of one score per item. The mean of the scores counts, and their spread gives a drop
-    its confidence interval. With `max_samples` it gets only that many items.
-    """
-    also: tuple[Hook, ...] = ()
-    """More functions of this kind, each held to max_drop."""
-    at_least: float | None = None
-    """Least value of the metric for the exported file."""
-    max_drop: Annotated[float, Field(ge=0)] = 0.01
-    """Most by which it may lie below the reference's."""
-    max_samples: Annotated[int, Field(ge=1)] | None = None
-    """Number of items of the samples to measure on; all by default."""
-    max_latency_ratio: Annotated[float, Field(gt=0)] | None = None
-    """Most latency of one item, relative to onnx-fp32 on the building machine."""
-    max_size_ratio: Annotated[float, Field(gt=0)] | None = None
-    """Most bytes, relative to onnx-fp32."""
-    tolerance: Tolerance = Tolerance()
-
-
 class PipelineStep(Strict):
     """A pre- or post-processing step around the network."""
 
@@ -282,15 +250,20 @@ class ModelFile(Strict):
             "network.train": network.train,
             "network.llm.train": network.llm.train if network.llm else None,
             "quality.samples": quality.samples,
-            "quality.metric": quality.metric,
-            **{f"quality.also.{index}": hook for index, hook in enumerate(quality.also)},
+            **{field: metric for field, metric in quality.metrics.items() if ready_metric(metric) is None},
             "optimize.calibration": optimize.calibration,
             "optimize.training": optimize.training,
             "optimize.student": optimize.student,
             "optimize.teacher.torch": teacher.torch if teacher else None,
             "optimize.teacher.train": teacher.train if teacher else None,
         }
-        return {field: hook for field, hook in hooks.items() if hook is not None}
+        return {field: hook for field, hook in hooks.items() if isinstance(hook, str)}
+
+    @property
+    def sample_files(self) -> dict[str, SampleFiles]:
+        """The data in files that a build reads, by their fields of model.yaml."""
+        given = {"quality.samples": self.quality.samples, "optimize.calibration": self.optimize.calibration}
+        return {field: files for field, files in given.items() if isinstance(files, SampleFiles)}
 
     @model_validator(mode="after")
     def _calls_others(self) -> Self:

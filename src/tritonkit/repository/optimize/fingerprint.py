@@ -20,11 +20,11 @@ __all__ = ["digest", "fingerprint", "folder_digests", "network_facts", "tool_ver
 
 _TOOLS = ("numpy", "onnx", "onnxruntime", "onnxscript", "safetensors", "torch")
 _ROOM = Path(__file__).parent
-_SHARED = (_ROOM.parent / "export", _ROOM)
+_SHARED = (_ROOM.parent / "export", _ROOM.parent / "export" / "ready", _ROOM)
 _OF_GPUS = {"cuda_options.py", "gpu.py", "gpu_judging.py"}
 """Modules whose results are in no variant: figures of a GPU lie next to it, in a record that counts them itself."""
 # The limits that a variant passes or fails can change without making it again.
-_LIMITS = {"at_least", "max_drop", "max_latency_ratio", "max_size_ratio"}
+_LIMITS = {"at_least", "at_most", "max_drop", "max_latency_ratio", "max_size_ratio"}
 
 
 def fingerprint(spec: Spec, variant: str, tools: dict[str, str], code: Set[Path]) -> str:
@@ -47,6 +47,7 @@ def fingerprint(spec: Spec, variant: str, tools: dict[str, str], code: Set[Path]
         "largest": max(64, model.serving.max_batch_size or 0),
         "folder": folder_digests(spec.folder, skip={spec.file.name}),
         "named": [digest(file) for file in _named_files(spec)],
+        "steps": _steps_of_samples(spec),
         "tools": tools,
         "shared": [digest(file) for room in _SHARED for file in sorted(room.glob("*.py")) if file.name not in _OF_GPUS],
         "code": [digest(file) for file in sorted(_with_helpers(code))],
@@ -59,6 +60,22 @@ def fingerprint(spec: Spec, variant: str, tools: dict[str, str], code: Set[Path]
         facts["serving"] = model.serving.model_dump(mode="json", include=batching)
         facts["optimize"] = model.optimize.model_dump(mode="json", exclude={"variants"})
     return sha256_json(facts)
+
+
+def _steps_of_samples(spec: Spec) -> list[Any]:
+    """The steps that turn samples in files into the network's inputs, and its outputs into what a metric measures."""
+    if not spec.model.sample_files:
+        return []
+    return [
+        {
+            "wiring": entry.model_dump(mode="json", include={"inputs", "outputs"}),
+            "parameters": step.parameters,
+            "files": {name: digest(file) for name, file in sorted(step.files.items())},
+            "code": [digest(file) for file in sorted(step.folder.glob("*.py"))],
+        }
+        for step, entry in zip(spec.steps, spec.model.pipeline, strict=True)
+        if step is not None and entry != "network"
+    ]
 
 
 def network_facts(network: Network) -> dict[str, Any]:
@@ -126,7 +143,7 @@ def digest(file: Path) -> str:
     return _digest_of(file, state.st_ino, state.st_size, state.st_mtime_ns)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=1 << 16)
 def _digest_of(file: Path, *_state: int) -> str:
     return sha256_file(file)
 
@@ -136,7 +153,8 @@ def _named_files(spec: Spec) -> list[Path]:
     model's own folder are all hashed anyway."""
     network = spec.model.network
     files = []
-    for reference in (network.weights, network.onnx, *network.files):
+    data = [(files.source[1], files.classes) for files in spec.model.sample_files.values() if files.folder is None]
+    for reference in (network.weights, network.onnx, *network.files, *(one for both in data for one in both)):
         if reference is None:
             continue
         file = resolve_file(reference, spec, "network")

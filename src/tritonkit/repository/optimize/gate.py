@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tritonkit.errors import GateError
-from tritonkit.repository.export.artifact import Artifact, MeasuredQuality, below
+from tritonkit.repository.export.artifact import Artifact, MeasuredQuality, worsening
 from tritonkit.repository.modelspec import Spec
 from tritonkit.repository.optimize.timing import VariantTiming
 
@@ -72,14 +72,19 @@ def judge(
         noise = measured.drop_low is not None and measured.drop_low <= 0 < measured.drop
         value = f"{_named(measured)} is {measured.value:.4f} on {measured.samples} samples"
         if limits.at_least is not None and measured.value < limits.at_least:
-            todo = _at_least(artifact.variant, measured, limits.at_least)
+            todo = _limit(artifact.variant, measured, measured.reference < limits.at_least, "at_least")
             misses.append(Miss("quality.at_least", value, f"at least {limits.at_least}", todo))
+        if limits.at_most is not None and measured.value > limits.at_most:
+            todo = _limit(artifact.variant, measured, measured.reference > limits.at_most, "at_most")
+            misses.append(Miss("quality.at_most", value, f"at most {limits.at_most}", todo))
         pair = measured.value, measured.reference
-        made_up = limits.samples is None
-        misses += _drop(artifact.variant, pair, limits.max_drop, value, noise, made_up)
+        less = measured.less_is_better
+        real = "; it was measured on made-up numbers: give real input with quality.samples"
+        advice = real if limits.samples is None else ""
+        misses += _drop(artifact.variant, pair, limits.max_drop, value, noise, measured.metric in less, advice)
         for name, also in measured.also.items():
             text = f"{name} is {also[0]:.4f} on {measured.samples} samples"
-            misses += _drop(artifact.variant, also, limits.max_drop, text, False)
+            misses += _drop(artifact.variant, also, limits.max_drop, text, False, name in less)
     if base is not None and artifact is not base:
         sizes = (artifact.size_bytes, base.size_bytes)
         misses += _ratio("quality.max_size_ratio", "bytes", sizes, limits.max_size_ratio)
@@ -107,17 +112,15 @@ def _named(measured: MeasuredQuality) -> str:
     return f"{measured.metric}{worst}"
 
 
-def _at_least(variant: str, measured: MeasuredQuality, limit: float) -> str:
-    """The remedy for a low metric, which depends on whether the reference is below the limit too."""
+def _limit(variant: str, measured: MeasuredQuality, reference_misses: bool, field: str) -> str:
+    """The remedy for a metric beyond a limit, which depends on whether the reference is beyond it too."""
     name = f"the reference ({measured.against})" if measured.against else "the reference"
-    if measured.reference < limit:
-        return (
-            f"{name} itself reaches {measured.reference:.4f}:"
-            " train it longer or on more or better data, or lower at_least"
-        )
+    change = "lower at_least" if field == "at_least" else "raise at_most"
+    if reference_misses:
+        return f"{name} itself reaches {measured.reference:.4f}: train it longer or on more or better data, or {change}"
     return (
         f"{name} reaches {measured.reference:.4f}, so it is the variant that loses:"
-        f" {_lose_less(variant)}, or lower at_least if that much may be lost"
+        f" {_lose_less(variant)}, or {change} if that much may be lost"
     )
 
 
@@ -131,20 +134,26 @@ def _lose_less(variant: str) -> str:
 
 
 def _drop(
-    variant: str, pair: tuple[float, float], limit: float, text: str, noise: bool, made_up: bool = False
+    variant: str,
+    pair: tuple[float, float],
+    limit: float,
+    text: str,
+    noise: bool,
+    less_is_better: bool,
+    advice: str = "",
 ) -> list[Miss]:
     value, reference = pair
-    drop = below(reference, value)
+    drop = worsening(reference, value, less_is_better)
     if drop <= limit:
         return []
     chance = " (chance explains it on this number of samples: measure on more)" if noise else ""
-    real = "; it was measured on made-up numbers: give real input with quality.samples" * made_up
+    side, wanted = ("above", "a rise") if less_is_better else ("below", "a drop")
     return [
         Miss(
             "quality.max_drop",
-            f"{text}, {drop:.4f} below the reference's {reference:.4f}{chance}",
-            f"a drop of at most {limit}",
-            f"{_lose_less(variant)}, or raise max_drop if that much may be lost{real}",
+            f"{text}, {drop:.4f} {side} the reference's {reference:.4f}{chance}",
+            f"{wanted} of at most {limit}",
+            f"{_lose_less(variant)}, or raise max_drop if that much may be lost{advice}",
         )
     ]
 

@@ -135,11 +135,11 @@ def _independence(
     verdict = artifact.independence
     if verdict is None or verdict.state != "proven" or not job.batched or job.one_by_one:
         return verdict
-    again = judge_neighbors(what.spec, runner.run, job.samples)
+    again = judge_neighbors(what.spec, runner.run, job.samples, prepared=job.prepared)
     hold_to_demand(what.spec, again, f"variant {what.variant} on the GPU")
     padding = padding_of(what.spec, artifact.signature)
     if again.holds and padding is not None:
-        padded = judge_padded(what.spec, runner.run, job.samples, padding)
+        padded = judge_padded(what.spec, runner.run, job.samples, padding, job.prepared)
         hold_to_padding(what.spec, padded, f"variant {what.variant} on the GPU")
     return replace(again, seen=f"{verdict.seen}; on the GPU: {again.seen}") if again.holds else again
 

@@ -33,7 +33,15 @@ from tritonkit.repository.export.onnx_file import (
 )
 from tritonkit.repository.export.probe import advise, find_hints
 from tritonkit.repository.export.proof import prove_network, prove_variant
-from tritonkit.repository.export.samples import Batch, batches, each_item, first_items, hook_calibration, hook_training
+from tritonkit.repository.export.ready.prepared import PreparedSamples
+from tritonkit.repository.export.samples import (
+    Batch,
+    each_item,
+    first_items,
+    hook_training,
+    read_calibration,
+    read_samples,
+)
 from tritonkit.repository.export.torch_module import as_plain
 from tritonkit.repository.modelspec import Spec, resolve_file
 from tritonkit.repository.optimize.checkpoint_source import find_checkpoint
@@ -77,7 +85,7 @@ class Job:
         self._base = base
         self._find_base = find_base
         self._independence: Independence | None = None
-        self._given: dict[Signature, list[Batch]] = {}
+        self._given: dict[Signature, PreparedSamples] = {}
         self._transform = transform
 
     @cached_property
@@ -143,7 +151,7 @@ class Job:
 
     def _judged(self, run: Callable[[Batch], Batch], samples: list[Batch], seen: str = "") -> Independence:
         self.say("measuring what an outlier does to the other items")
-        return judge_neighbors(self.spec, run, samples, seen)
+        return judge_neighbors(self.spec, run, samples, seen, self.prepared)
 
     def _made_base(self) -> Artifact | None:
         return self.base if "base" in self.__dict__ else self._known_base
@@ -282,10 +290,18 @@ class Job:
         given = self._samples_for(self.signature, self.hints)
         return each_item(given) if self.one_by_one else given
 
+    @property
+    def prepared(self) -> PreparedSamples:
+        """The samples with everything that metrics need of their items."""
+        return self._prepared_for(self.signature, self.hints)
+
     def _samples_for(self, signature: Signature, hints: Hints) -> list[Batch]:
-        """The samples in the layout of a signature; the Python of the model's folder makes them once."""
+        return self._prepared_for(signature, hints).batches
+
+    def _prepared_for(self, signature: Signature, hints: Hints) -> PreparedSamples:
+        """The samples in the layout of a signature; they are read, or made by the folder's Python, once."""
         if signature not in self._given:
-            self._given[signature] = batches(self.spec, signature, hints)
+            self._given[signature] = read_samples(self.spec, signature, hints)
         return self._given[signature]
 
     def items(self, count: int) -> Batch:
@@ -342,7 +358,7 @@ class Job:
     @cached_property
     def calibration(self) -> list[Batch]:
         """Real input to find ranges and choose layers with, which is never the held-out samples."""
-        given = hook_calibration(self.spec, self.signature)
+        given = read_calibration(self.spec, self.signature)
         return each_item(given) if self.one_by_one else given
 
     @cached_property

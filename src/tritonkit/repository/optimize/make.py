@@ -276,7 +276,7 @@ def _padded(
         return independence
     job.say(f"proving that filling up {padding.axis} changes no answer")
     padded = (
-        judge_padded(spec, runner.run, job.samples, padding)
+        judge_padded(spec, runner.run, job.samples, padding, job.prepared)
         if form.narrows or is_quantized(job.number_format)
         else prove_padded(runner.run, job.samples, padding, spec.model.quality.tolerance)
     )

@@ -14,7 +14,7 @@ from tritonkit.repository.export.closeness import differences
 from tritonkit.repository.export.edges import settle_edges
 from tritonkit.repository.export.onnx_file import open_session, run_session
 from tritonkit.repository.export.samples import Batch, count_items
-from tritonkit.repository.export.scores import bootstrap_drop, score
+from tritonkit.repository.export.scores import bootstrap_drop, score, score_rest
 from tritonkit.repository.export.torch_module import run_module
 
 if TYPE_CHECKING:
@@ -106,11 +106,13 @@ def measure(job: Job, runner: Runs, *, lossless: bool, file: Path | None = None)
     compared, outputs = compared[:count], reference.outputs[:count]
     # The spec's own metric judges the variant's unchanged outputs.
     judged = compared if quality.metric is None else given[:count]
-    main = score(spec, quality.metric, "quality.metric", judged, outputs, job.batched)
+    main = score(spec, quality.metric, "quality.metric", judged, outputs, job.batched, job.prepared)
     also = [
-        score(spec, hook, f"quality.also.{place}", given[:count], outputs, job.batched)
-        for place, hook in enumerate(quality.also)
+        score(spec, metric, f"quality.also.{place}", given[:count], outputs, job.batched, job.prepared)
+        for place, metric in enumerate(quality.also)
     ]
+    if quality.metric is not None:
+        also += score_rest(spec, (main, *also), given[:count], outputs, job.batched)
     low, high = bootstrap_drop(*main.items) if main.items else (None, None)
     return MeasuredQuality(
         metric=main.name,
@@ -125,6 +127,7 @@ def measure(job: Job, runner: Runs, *, lossless: bool, file: Path | None = None)
         against=reference.name,
         parts=main.parts,
         edges=edges,
+        less_is_better=tuple(score.name for score in (main, *also) if score.less_is_better),
     )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tritonkit.repository.export.artifact import Independence, Signature, sha256_file
 from tritonkit.repository.export.samples import Batch, batches, each_item
-from tritonkit.repository.modelspec import Spec, read_examples
+from tritonkit.repository.modelspec import SampleFiles, Spec, read_examples, resolve_file, resolve_folder
 from tritonkit.repository.modelspec.contents import build_python, own_python
 from tritonkit.repository.optimize.job import Job
 from tritonkit.repository.publish.publish import Rendered
@@ -116,5 +116,17 @@ def _fingerprint(spec: Spec, model: Rendered) -> str:
             for name in sorted({*build_python(spec)} - {*own_python(spec)})
             if (spec.folder / name).is_file()
         },
+        "sample_files": _sample_files(spec),
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def _sample_files(spec: Spec) -> dict[str, Any]:
+    """Settings and content of `quality.samples` in files."""
+    files = spec.model.quality.samples
+    if not isinstance(files, SampleFiles):
+        return {}
+    key, source = files.source
+    path = resolve_folder(str(source), spec, "") if key == "folder" else resolve_file(source, spec, "")
+    found = sorted(path.rglob("*")) if key == "folder" else [path]
+    return files.model_dump(mode="json") | {"content": [sha256_file(file) for file in found if file.is_file()]}

@@ -50,6 +50,7 @@ class ModelReport:
     operators: Operators | None = None
     max_drop: float = 0.01
     at_least: float | None = None
+    at_most: float | None = None
     gpu_results: tuple[GpuResult, ...] = ()
     """Variants that a build judged and timed on a GPU."""
     gpu_runs: tuple[GpuRun, ...] = ()
@@ -118,7 +119,7 @@ def pareto(results: Iterable[Result]) -> tuple[str, ...]:
 
     def figures(result: Result) -> tuple[float, float]:
         assert result.timing and result.artifact and result.artifact.quality  # noqa: S101, PT018
-        return result.timing.batch1_ms, -result.artifact.quality.value
+        return result.timing.batch1_ms, -result.artifact.quality.rank
 
     front: list[str] = []
     best = float("inf")
@@ -175,6 +176,7 @@ def _read(
         operators,
         quality.max_drop,
         quality.at_least,
+        quality.at_most,
         tuple(on_gpus),
     )
 

@@ -121,10 +121,12 @@ def _points(report: ModelReport) -> tuple[Dot, ...]:
 
 
 def _limits(report: ModelReport) -> tuple[GateLine, ...]:
-    """The lowest quality that the gate accepts, which differs for variants that are compared with a teacher."""
+    """The worst quality that the gate accepts, which differs for variants that are compared with a teacher."""
     least: dict[float, str] = {}
     for _, quality in _measured(report.results):
         limit = max(quality.reference - report.max_drop, report.at_least or float("-inf"))
+        if quality.metric in quality.less_is_better:
+            limit = min(quality.reference + report.max_drop, report.at_most or float("inf"))
         least.setdefault(round(limit, 6), quality.against)
     several = len(least) > 1
     return tuple(

@@ -1,0 +1,112 @@
+"""The right answers of samples: the column that has them, classes by their names, and errors that name the row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from tritonkit.errors import BuildError
+from tritonkit.repository.export.ready.prepared import PreparedSamples, missing_column
+from tritonkit.repository.export.ready.rows import CLASS, TEXT, Row
+from tritonkit.repository.modelspec import SampleFiles, Spec, resolve_file
+from tritonkit.repository.modelspec.document import nearest
+from tritonkit.repository.modelspec.load import labels_of_steps
+from tritonkit.repository.modelspec.quality import LABEL_COLUMNS, Metric
+
+__all__ = ["RightAnswers"]
+
+
+@dataclass(frozen=True)
+class RightAnswers:
+    """The right answers for one metric, by row."""
+
+    spec: Spec
+    prepared: PreparedSamples
+    metric: Metric
+
+    @cached_property
+    def column(self) -> str | None:
+        """The column of the right answers; None if there is none."""
+        files, rows = self.spec.model.quality.samples, self.prepared.rows
+        if rows is None or not isinstance(files, SampleFiles):
+            return None
+        named = self.metric.labels or files.labels
+        if named is not None and named not in rows.columns:
+            raise missing_column(self.spec, "quality.samples", rows, named, " for the right answers")
+        implied = (CLASS, TEXT) if files.folder is not None else LABEL_COLUMNS
+        return named or next((name for name in implied if name in rows.columns), None)
+
+    def of_rows(self, rows: Sequence[int], wanted: str) -> list[Any]:
+        """The answers of these rows as the source has them.
+
+        Raises:
+            BuildError: there is no such column, or a row lacks it.
+        """
+        if self.column is None:
+            given = self.prepared.rows
+            shown = f"{given.name} has {', '.join(map(repr, given.columns))}" if given else "they come from a function"
+            raise BuildError(
+                f"{self.spec.file} quality.samples",
+                found=f"the samples have no right answers, which {self.metric.name} needs: {shown}",
+                wanted=f"a column {wanted}: {', '.join(LABEL_COLUMNS)}, or another",
+                todo="name it: samples: {..., labels: COLUMN}",
+            )
+        values = [self.row(index).values.get(self.column) for index in rows]
+        for index, value in zip(rows, values, strict=True):
+            if value is None:
+                raise self.refused(index, "it is empty", wanted)
+        return values
+
+    def row(self, index: int) -> Row:
+        """A row of the source."""
+        assert self.prepared.rows is not None  # noqa: S101  items of a function have no rows
+        return self.prepared.rows.rows[index]
+
+    def refused(self, index: int, found: str, wanted: str) -> BuildError:
+        """The error for a row whose answer cannot be used."""
+        return BuildError(
+            f"{self.spec.file} quality.samples",
+            found=f"{self.row(index).place}, {self.column}: {found}",
+            wanted=wanted,
+            todo="correct or remove that row, or name another column: samples: {..., labels: COLUMN}",
+        )
+
+    @cached_property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes in the order of their numbers; none if nothing has them."""
+        files = self.spec.model.quality.samples
+        path = None
+        if isinstance(files, SampleFiles) and files.classes is not None:
+            path = resolve_file(files.classes, self.spec, "quality.samples.classes")
+        path = path or labels_of_steps(self.spec)
+        if path is not None:
+            try:
+                return tuple(line.strip() for line in path.read_text("utf-8").splitlines() if line.strip())
+            except (OSError, UnicodeDecodeError) as error:
+                raise BuildError(str(path), found=f"it cannot be read: {error}", wanted="names in UTF-8") from None
+        if self.column == CLASS and self.prepared.rows is not None:
+            return tuple(sorted({str(row.values[CLASS]) for row in self.prepared.rows.rows}))
+        return ()
+
+    def class_number(self, index: int, value: Any, count: int) -> int:
+        """The number of a class that a row names or numbers; below 0 for what does not count.
+
+        Raises:
+            BuildError: there is no such class among `count`.
+        """
+        text = str(value).strip()
+        if text in self.classes:
+            number = self.classes.index(text)
+        elif text.lstrip("-").isdigit() or (isinstance(value, float) and value.is_integer()):
+            number = int(float(text))
+        else:
+            names = nearest(text, self.classes) if self.classes else "the number of a class"
+            todo = "" if self.classes else "; or names: samples: {..., classes: FILE}"
+            raise self.refused(index, f"there is no class {text!r}", f"{names}{todo}")
+        if number >= count:
+            raise self.refused(
+                index, f"the class {text} has the number {number}", f"0 to {count - 1}, as the output has"
+            )
+        return number
