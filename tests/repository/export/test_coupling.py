@@ -11,6 +11,7 @@ import pytest
 from tests.conftest import WriteModel
 from tritonkit.repository.export.coupling import judge_neighbors
 from tritonkit.repository.export.outliers import moves, score_next_to
+from tritonkit.repository.export.scores import Score
 from tritonkit.repository.modelspec.quality import Tolerance
 
 Batch = dict[str, Any]
@@ -51,14 +52,14 @@ def test_the_worst_neighbor_counts() -> None:
     """Next to 1000 times as large a value, 8 bits leave nothing of an answer; the score is of the samples alone."""
     reference = [{"y": batch["x"] @ WEIGHTS} for batch in SAMPLES]
 
-    def score(outputs: list[Batch]) -> float:
+    def score(outputs: list[Batch]) -> Score:
         assert [len(batch["y"]) for batch in outputs] == [4, 4, 4, 4]
         pairs = zip(outputs, reference, strict=True)
-        return -max(float(np.abs(a["y"] - b["y"]).max()) for a, b in pairs)
+        return Score("closeness", -max(float(np.abs(a["y"] - b["y"]).max()) for a, b in pairs), 0.0)
 
     worst = score_next_to(product(None), SAMPLES, ("zeros", "1000 times as large"), score)
     assert worst.kind == "1000 times as large"
-    assert worst.score < -1
+    assert worst.score.value < -1
 
 
 def spec_text(drop: float) -> str:

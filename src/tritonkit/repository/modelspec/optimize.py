@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from tritonkit.repository.modelspec.base import Hook, Strict
-from tritonkit.repository.modelspec.quality import SampleFiles
+from tritonkit.repository.modelspec.quality import Samples
 from tritonkit.repository.modelspec.units import Bytes
 
 __all__ = ["CalibrationMethod", "Optimize", "Teacher", "TensorRT"]
@@ -40,7 +40,7 @@ class Optimize(Strict):
 
     variants: tuple[str, ...] = ()
     """Variants that `--variants spec` builds; `serving.variant: auto` takes the fastest of these and onnx-fp32."""
-    calibration: Hook | SampleFiles | None = None
+    calibration: Samples | None = None
     """Real input other than the held-out samples: files, or a function without arguments that returns a list of
     batches."""
     calibration_methods: Annotated[tuple[CalibrationMethod, ...], Field(min_length=1)] = (

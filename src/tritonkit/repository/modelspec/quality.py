@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self, get_args
 
-from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
 
 from tritonkit.repository.modelspec.base import HOOK_PATTERN, FileReference, Hook, InnerPath, Strict
 
@@ -15,6 +15,7 @@ __all__ = [
     "Quality",
     "ReadyMetric",
     "SampleFiles",
+    "Samples",
     "Tolerance",
     "metric_title",
     "ready_metric",
@@ -147,18 +148,33 @@ MetricName = Annotated[
 ]
 
 
+def _kind(given: object) -> str:
+    return "name" if isinstance(given, str) else "settings"
+
+
+# The kind is decided by what is written, so that an error is about the kind that was meant.
+Samples = Annotated[
+    Annotated[Hook, Tag("name")] | Annotated[SampleFiles, Tag("settings")],
+    Discriminator(_kind),
+]
+AnyMetric = Annotated[
+    Annotated[MetricName, Tag("name")] | Annotated[Metric, Tag("settings")],
+    Discriminator(_kind),
+]
+
+
 class Quality(Strict):
     """The quality that the network must have to be published."""
 
-    samples: Hook | SampleFiles | None = None
+    samples: Samples | None = None
     """Real input: files, or a function without arguments that returns a list of batches, each name -> array."""
-    metric: MetricName | Metric | None = None
+    metric: AnyMetric | None = None
     """The name of a ready metric; or a function of (outputs, reference), lists of batches in the order of the samples.
 
     A function returns a number, or an array of one score per item; more is better. The mean of the scores counts, and
     their spread gives a drop its confidence interval. With `max_samples` it gets only that many items.
     """
-    also: tuple[MetricName | Metric, ...] = ()
+    also: tuple[AnyMetric, ...] = ()
     """More metrics of this kind, each held to max_drop."""
     at_least: float | None = None
     """Least value of the metric for the exported file."""

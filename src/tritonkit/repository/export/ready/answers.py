@@ -15,7 +15,12 @@ from tritonkit.repository.modelspec.document import nearest
 from tritonkit.repository.modelspec.load import labels_of_steps
 from tritonkit.repository.modelspec.quality import LABEL_COLUMNS, Metric
 
-__all__ = ["RightAnswers"]
+__all__ = ["CLASS_METRICS", "RightAnswers"]
+
+CLASS_METRICS = frozenset({"accuracy", "top_5", "f1", "f1_macro", "f1_micro", "auc"})
+"""Metrics whose right answers are classes."""
+_USUAL = {"cosine": ("reference",)}
+"""Metrics whose right answers are in other columns than the usual ones: a class next to a vector is for others."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +37,18 @@ class RightAnswers:
         files, rows = self.spec.model.quality.samples, self.prepared.rows
         if rows is None or not isinstance(files, SampleFiles):
             return None
-        named = self.metric.labels or files.labels
+        usual = _USUAL.get(self.metric.name, LABEL_COLUMNS) if files.folder is None else self._of_folder
+        named = self.metric.labels or (files.labels if usual == LABEL_COLUMNS or files.folder is not None else None)
         if named is not None and named not in rows.columns:
             raise missing_column(self.spec, "quality.samples", rows, named, " for the right answers")
-        implied = (CLASS, TEXT) if files.folder is not None else LABEL_COLUMNS
-        return named or next((name for name in implied if name in rows.columns), None)
+        return named or next((name for name in usual if name in rows.columns), None)
+
+    @property
+    def _of_folder(self) -> tuple[str, ...]:
+        """The column of a folder that holds answers of this metric's kind."""
+        if self.metric.name == "cosine":
+            return ()
+        return (CLASS, TEXT) if self.metric.name in CLASS_METRICS else (TEXT,)
 
     def of_rows(self, rows: Sequence[int], wanted: str) -> list[Any]:
         """The answers of these rows as the source has them.

@@ -11,9 +11,8 @@ from tritonkit.errors import BuildError
 from tritonkit.repository.export.ready.answers import RightAnswers
 from tritonkit.repository.export.ready.metrics import binary_auc, f1_of_classes, f1_of_columns, mean_auc, softmax
 
-__all__ = ["CLASS_METRICS", "score_classes"]
+__all__ = ["score_classes"]
 
-CLASS_METRICS = frozenset({"accuracy", "top_5", "f1", "f1_macro", "f1_micro", "auc"})
 _DEPTH = 5
 _WANTED = "the right class of each row"
 
@@ -41,7 +40,7 @@ def score_classes(
     """A number, or a score of each item: float64 [items].
 
     Args:
-        name: one of `CLASS_METRICS`.
+        name: a metric of classes.
         values: the output of each item.
         reference: the same of the reference, which shows whether scores are probabilities.
         rows: the row of each item.

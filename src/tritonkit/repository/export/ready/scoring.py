@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tritonkit.errors import BuildError
-from tritonkit.repository.export.ready.answers import RightAnswers
+from tritonkit.repository.export.ready.answers import CLASS_METRICS, RightAnswers
 from tritonkit.repository.export.ready.behind import Behind, Output
 from tritonkit.repository.export.ready.cells import to_array
-from tritonkit.repository.export.ready.class_scores import CLASS_METRICS, score_classes
+from tritonkit.repository.export.ready.class_scores import score_classes
 from tritonkit.repository.export.ready.detection import mean_average_precision
 from tritonkit.repository.export.ready.detection_answers import TENSORS, found_boxes, true_boxes
 from tritonkit.repository.export.ready.metrics import (

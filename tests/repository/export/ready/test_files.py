@@ -1,0 +1,179 @@
+"""Samples in files become the network's input; errors name file, line and column."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.conftest import WriteModel
+from tritonkit.errors import BuildError, SpecError
+from tritonkit.repository.export.artifact import Signature, TensorInfo
+from tritonkit.repository.export.ready import prepared as module
+from tritonkit.repository.export.ready.prepared import PreparedSamples
+from tritonkit.repository.export.samples import read_calibration, read_samples
+from tritonkit.repository.modelspec import Spec
+
+X = Signature((TensorInfo("x", "FP32", (2,)),), (), batched=True)
+IDS = Signature((TensorInfo("ids", "INT64", (-1,)),), (), batched=True)
+
+
+def text(samples: str, more: str = "") -> str:
+    """A spec with these samples."""
+    return f"name: net\nnetwork: {{onnx: m.onnx}}\nquality:\n  samples: {samples}\n{more}"
+
+
+def npz(**arrays: np.ndarray) -> bytes:
+    """An .npz file."""
+    stream = io.BytesIO()
+    np.savez(stream, **arrays)
+    return stream.getvalue()
+
+
+def refused(spec: Spec, signature: Signature) -> BuildError:
+    """The error of samples that cannot be read."""
+    with pytest.raises(BuildError) as caught:
+        read_samples(spec, signature)
+    assert "quality.samples" in caught.value.where
+    return caught.value
+
+
+def values(samples: PreparedSamples, name: str = "x") -> list[list[float]]:
+    """All items of an input."""
+    return [item.tolist() for batch in samples.batches for item in batch[name]]
+
+
+@pytest.mark.parametrize(
+    ("key", "file", "content"),
+    [
+        ("csv", "a.csv", 'x,label\n"[1, 2]",0\n[3 4],1\n'.replace("[3 4]", '"[3, 4]"')),
+        ("csv", "a.csv", "\ufeffwidth,height,label\r\n1,2,0\r\n\r\n3,4,1\r\n"),
+        ("csv", "a.tsv", "width\theight\tlabel\n1\t2\t0\n3\t4\t1\n"),
+        ("jsonl", "a.jsonl", '{"x": [1, 2]}\n\n{"x": [3, 4]}\n'),
+        ("npz", "a.npz", npz(x=np.array([[1, 2], [3, 4]], np.int16), labels=np.arange(2))),
+    ],
+)
+def test_the_same_rows_from_each_kind_of_file(
+    write_model: WriteModel, key: str, file: str, content: str | bytes
+) -> None:
+    """Columns are elements of a vector, or a cell holds all of it; a byte order mark and empty lines do not count."""
+    spec = write_model(text(f"{{{key}: {file}}}"), m__onnx=b"", **{file.replace(".", "__"): content})
+    assert values(read_samples(spec, X)) == [[1, 2], [3, 4]]
+
+
+def test_columns_of_other_names_in_another_order(write_model: WriteModel) -> None:
+    """`inputs` says which columns are the elements, and in which order."""
+    samples = "{csv: a.csv, inputs: {x: [b, a]}}"
+    spec = write_model(text(samples), m__onnx=b"", a__csv="a,b,c\n1,2,3\n")
+    assert values(read_samples(spec, X)) == [[2, 1]]
+
+
+def test_items_of_one_size_share_a_batch(write_model: WriteModel) -> None:
+    """Sizes of a free axis are not mixed, and each item keeps its row."""
+    rows = "".join(f'{{"ids": {list(range(1 + i % 2))}}}\n' for i in range(70))
+    spec = write_model(text("{jsonl: a.jsonl}"), m__onnx=b"", a__jsonl=rows)
+    samples = read_samples(spec, IDS)
+    assert [batch["ids"].shape for batch in samples.batches] == [(32, 1), (3, 1), (32, 2), (3, 2)]
+    assert [row for row, _ in samples.item_rows] == [*range(0, 70, 2), *range(1, 70, 2)]
+
+
+def test_max_samples_takes_rows_from_the_whole(write_model: WriteModel) -> None:
+    """A file that is sorted by class would otherwise give the first class alone."""
+    rows = "x\n" + "".join(f'"[{i}, 0]"\n' for i in range(101))
+    spec = write_model(text("{csv: a.csv}", "  max_samples: 3\n"), m__onnx=b"", a__csv=rows)
+    assert values(read_samples(spec, X)) == [[0, 0], [50, 0], [100, 0]]
+
+
+def test_max_samples_takes_whole_groups(write_model: WriteModel) -> None:
+    """The documents of a query belong together."""
+    rows = "x,q\n" + "".join(f'"[{i}, 0]",{i // 3}\n' for i in range(12))
+    spec = write_model(text("{csv: a.csv, group: q}", "  max_samples: 7\n"), m__onnx=b"", a__csv=rows)
+    assert [x for x, _ in values(read_samples(spec, X))] == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("a.csv", "", "a.csv is empty"),
+        ("a.csv", "x,label\n", "a.csv is empty"),
+        ("a.csv", "a,a\n1,2\n", "a.csv:1 cannot be read: two columns are called 'a'"),
+        ("a.csv", "u,v,label\n1,2,0\n1,2\n", "a.csv:3 cannot be read: it has 2 cells"),
+        ("a.csv", 'u,v\n1,2\n"1,2\n', "a.csv:3 cannot be read: unexpected end of data"),
+        ("a.csv", "u,v\n1,2\n1,two\n", "a.csv:3, u, v for input x: could not convert string to float: 'two'"),
+        ("a.csv", "u,v,w\n1,2,3\n", "a.csv has no column 'x' for the input of that name; it has 'u', 'v', 'w'"),
+        ("a.csv", "x\n[1]\n", "a.csv:2, x for input x: the shape is [1]"),
+        ("a.csv", "x\n \n", "a.csv:2, x for input x: the cell is empty"),
+        ("a.csv", "x\nabc\n", "a.csv:2, x for input x: found 'abc'"),
+        ("a.csv", b"x\n\xff\n", "a.csv cannot be read: byte 2 is not UTF-8"),
+        ("a.jsonl", '{"x": [1, 2]}\n{"x": \n', "a.jsonl:2 cannot be read"),
+        ("a.jsonl", "[1, 2]\n", "a.jsonl:1 cannot be read: it is a list"),
+        ("a.jsonl", '{"x": [1, 2]}\n{"y": 1}\n', "a.jsonl:2, x for input x: it has no 'x'"),
+        ("a.jsonl", '{"x": [1, null]}\n', "a.jsonl:1, x for input x: found [1, None]"),
+        ("a.jsonl", '{"x": [[1, 2], [3]]}\n', "a.jsonl:1, x for input x: found [[1, 2], [3]]"),
+        ("a.npz", b"PK", "a.npz cannot be read"),
+        ("a.npz", npz(x=np.zeros((2, 2)), labels=np.zeros(3)), "its arrays are x [2, 2], labels [3]"),
+        ("a.npz", npz(x=np.array(1)), "its arrays are x []"),
+        ("a.npz", npz(x=np.zeros((0, 2))), "a.npz is empty"),
+        ("a.npz", npz(x=np.array([{}], object)), "a.npz cannot be read: Object arrays"),
+    ],
+)
+def test_what_cannot_be_read(write_model: WriteModel, file: str, content: str | bytes, message: str) -> None:
+    """The error names file, line and column; a pickle is refused before it is read."""
+    spec = write_model(text(f"{{{file.partition('.')[2]}: {file}}}"), m__onnx=b"", **{file.replace(".", "__"): content})
+    assert message in refused(spec, X).found
+
+
+def test_whole_numbers_stay_whole(write_model: WriteModel) -> None:
+    """An id of 1.5, or one that its datatype cannot hold, is no id."""
+    for cell, fits in (("[1, 2]", True), ("[1.0]", True), ("[1.5]", False), ("[1e30]", False), ("[9999999999]", True)):
+        spec = write_model(text("{jsonl: a.jsonl}"), m__onnx=b"", a__jsonl=f'{{"ids": {cell}}}\n')
+        if fits:
+            assert read_samples(spec, IDS).batches[0]["ids"].dtype == np.int64
+        else:
+            assert "wanted numbers of INT64" in str(refused(spec, IDS)) or "INT64" in refused(spec, IDS).wanted
+
+
+def test_too_much_for_memory(write_model: WriteModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says how many items would fit."""
+    monkeypatch.setattr(module, "_MOST_BYTES", 100)
+    spec = write_model(text("{npz: a.npz}"), m__onnx=b"", a__npz=npz(x=np.zeros((50, 2), np.float32)))
+    error = refused(spec, X)
+    assert "more than 12 items" in error.found
+    assert "max_samples: 6" in error.todo
+
+
+@pytest.mark.parametrize(
+    ("samples", "message"),
+    [
+        ("{}", "found none of folder, csv, jsonl and npz"),
+        ("{csv: a.csv, npz: b.npz}", "found csv and npz of folder, csv, jsonl and npz"),
+        ("{csv: ../a.csv}", "leaves the model's folder"),
+        ("{csv: b.csv}", "there is no file 'b.csv'"),
+        ("{folder: nowhere}", "there is no folder 'nowhere'"),
+        ("{folder: outside}", "leads out of"),
+        ("{csv: a.csv, classes: names.txt}", "there is no file 'names.txt'"),
+        ("{csv: a.csv, inputs: {x: a}, pairs: {x: [a, b]}}", "pairs and inputs both have x"),
+        ("{cvs: a.csv}", "unknown key 'cvs'"),
+    ],
+)
+def test_a_spec_that_names_no_data(write_model: WriteModel, root: Path, samples: str, message: str) -> None:
+    """Found when the spec is read, before anything is built."""
+    (root / "models" / "net").mkdir()
+    (root / "models" / "net" / "outside").symlink_to("/tmp")  # noqa: S108
+    with pytest.raises(SpecError, match=re.escape(message)):
+        write_model(text(samples), m__onnx=b"", a__csv="x\n")
+
+
+def test_calibration_is_read_from_files_too(write_model: WriteModel) -> None:
+    """Variants with fixed ranges need no Python either; what is not finite is refused."""
+    calibration = "optimize: {calibration: {npz: c.npz}}\n"
+    spec = write_model(
+        "name: net\nnetwork: {onnx: m.onnx}\n" + calibration, m__onnx=b"", c__npz=npz(x=np.ones((3, 2), np.float32))
+    )
+    assert read_calibration(spec, X)[0]["x"].shape == (3, 2)
+    write_model("name: net\nnetwork: {onnx: m.onnx}\n" + calibration, c__npz=npz(x=np.full((3, 2), np.nan, np.float32)))
+    with pytest.raises(BuildError, match="NaN or infinite"):
+        read_calibration(spec, X)
