@@ -22,7 +22,6 @@ __all__ = [
     "Spec",
     "find_root",
     "kept_specs",
-    "labels_of_steps",
     "load",
     "load_all",
     "load_readable",
@@ -233,17 +232,6 @@ def resolve_folder(inner: str, spec: Spec, field: str) -> Path:
             todo="correct the path, or add the folder",
         )
     return path
-
-
-def labels_of_steps(spec: Spec) -> Path | None:
-    """The file with the names of the classes: the `labels` of a step, or those that Triton gives to callers."""
-    for step in spec.steps:
-        if step is not None and "labels" in step.files:
-            return step.files["labels"]
-    for name, output in spec.model.serving.output.items():
-        if output.label_filename:
-            return resolve_file(output.label_filename, spec, f"serving.output.{name}.label_filename")
-    return None
 
 
 def read_example(spec: Spec, name: str) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from tritonkit.errors import BuildError
@@ -12,7 +13,6 @@ from tritonkit.repository.export.ready.prepared import PreparedSamples, missing_
 from tritonkit.repository.export.ready.rows import CLASS, TEXT, Row
 from tritonkit.repository.modelspec import SampleFiles, Spec, resolve_file
 from tritonkit.repository.modelspec.document import nearest
-from tritonkit.repository.modelspec.load import labels_of_steps
 from tritonkit.repository.modelspec.quality import LABEL_COLUMNS, Metric
 
 __all__ = ["CLASS_METRICS", "RightAnswers"]
@@ -92,7 +92,7 @@ class RightAnswers:
         path = None
         if isinstance(files, SampleFiles) and files.classes is not None:
             path = resolve_file(files.classes, self.spec, "quality.samples.classes")
-        path = path or labels_of_steps(self.spec)
+        path = path or _labels_of_steps(self.spec)
         if path is not None:
             try:
                 return tuple(line.strip() for line in path.read_text("utf-8").splitlines() if line.strip())
@@ -122,3 +122,14 @@ class RightAnswers:
                 index, f"the class {text} has the number {number}", f"0 to {count - 1}, as the output has"
             )
         return number
+
+
+def _labels_of_steps(spec: Spec) -> Path | None:
+    """The file with the names of the classes: the `labels` of a step, or those that Triton gives to callers."""
+    for step in spec.steps:
+        if step is not None and "labels" in step.files:
+            return step.files["labels"]
+    for name, output in spec.model.serving.output.items():
+        if output.label_filename:
+            return resolve_file(output.label_filename, spec, f"serving.output.{name}.label_filename")
+    return None
