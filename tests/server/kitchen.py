@@ -26,7 +26,7 @@ ADDRESS = "127.0.0.1:8001"
 """The address in the pages; a test's server has another."""
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _PATH = re.compile(r"# ([\w./-]+\.\w+)\n")
-_PREPARED = ("pip ", "hf ", "cd ", "mkdir ")
+_PREPARED = ("pip ", "hf ", "yolo ", "tritonkit server install")
 """Commands whose result a test puts in place: installed packages and downloaded files."""
 _LONGEST_S = 600
 

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -71,3 +72,90 @@ def test_an_image_classifier_of_torchvision(place: Kitchen, answers: Answer) -> 
         # Labels of nearly the same score may change places.
         np.testing.assert_allclose(reply["score"].ravel(), scores[chosen], rtol=2e-2)
         np.testing.assert_allclose(reply["score"].ravel(), scores.topk(3).values, rtol=2e-2)
+
+
+LABELS = ("cat", "dog", "bird")
+SIDE = 640
+
+
+class Detector(torch.nn.Module):
+    """A network with the output of YOLO v8: centers, sizes and class scores of boxes on a grid of 32 pixels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = torch.nn.Conv2d(3, 4 + len(LABELS), 32, 32)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Images float32 [batch, 3, 640, 640] in 0..1 to boxes float32 [batch, 7, 400]."""
+        found = self.features(images).flatten(2)
+        cells = torch.arange(SIDE // 32) * 32 + 16.0
+        centers = torch.stack([cells.repeat(SIDE // 32), cells.repeat_interleave(SIDE // 32)])
+        centers = centers.expand(images.shape[0], -1, -1) + 8 * found[:, :2].tanh()
+        return torch.cat([centers, 64 + 32 * found[:, 2:4].tanh(), (3 * found[:, 4:]).sigmoid()], 1)
+
+
+def letterboxed(data: bytes) -> tuple[np.ndarray, float, tuple[int, int]]:
+    """Pixels [3, 640, 640] in 0..1, the scale, and the padding left and above, as ultralytics' LetterBox has them."""
+    image = Image.open(io.BytesIO(data)).convert("RGB")
+    scale = min(SIDE / image.width, SIDE / image.height)
+    size = round(image.width * scale), round(image.height * scale)
+    left, above = (round((SIDE - one) / 2 - 0.1) for one in size)
+    canvas = Image.new("RGB", (SIDE, SIDE), (114, 114, 114))
+    canvas.paste(image.resize(size, Image.Resampling.BILINEAR), (left, above))
+    return np.asarray(canvas, np.float32).transpose(2, 0, 1) / 255, scale, (left, above)
+
+
+def overlap(one: np.ndarray, other: np.ndarray) -> float:
+    """Intersection over union of two boxes with two corners each."""
+    width, height = np.clip(np.minimum(one[2:], other[2:]) - np.maximum(one[:2], other[:2]), 0, None)
+    areas = [np.prod(box[2:] - box[:2]) for box in (one, other)]
+    return float(width * height / (sum(areas) - width * height))
+
+
+def detected(network: Detector, data: bytes) -> list[tuple[str, float, np.ndarray]]:
+    """Labels, scores and boxes of a picture, best first, by a plain loop."""
+    pixels, scale, padding = letterboxed(data)
+    with torch.inference_mode():
+        (raw,) = network(torch.from_numpy(pixels)[None]).numpy()
+    corners = np.concatenate([raw[:2] - raw[2:4] / 2, raw[:2] + raw[2:4] / 2]).T
+    rows = [(float(raw[4:, n].max()), int(raw[4:, n].argmax()), corners[n]) for n in range(raw.shape[1])]
+    kept: list[tuple[float, int, np.ndarray]] = []
+    for score, kind, box in sorted(rows, key=lambda row: -row[0]):
+        if score > 0.25 and all(kind != other or overlap(box, there) <= 0.45 for _, other, there in kept):
+            kept.append((score, kind, box))
+    size = Image.open(io.BytesIO(data)).size
+    upper = np.array([*size, *size], np.float32)
+    return [(LABELS[kind], score, np.clip((box - [*padding] * 2) / scale, 0, upper)) for score, kind, box in kept[:50]]
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+def test_detection_with_yolo(place: Kitchen, answers: Answer) -> None:
+    """Boxes are those of a plain loop over the same network's output, for 16 callers at the same time."""
+    torch.manual_seed(5)
+    network = Detector().eval()
+    names: dict[str, Any] = {"input_names": ["images"], "output_names": ["output0"]}
+    batches = ({0: torch.export.Dim("batch")},)
+    example = (torch.zeros(2, 3, SIDE, SIDE),)
+    torch.onnx.export(network, example, place.folder / "yolo11n.onnx", **names, dynamic_shapes=batches, dynamo=True)
+    pictures = [picture(number) for number in range(32)]
+    place.ahead = {
+        "models/detector/labels.txt": "\n".join(LABELS).encode(),
+        "models/detector/photo.jpg": pictures[0],
+    }
+    place.cook(Page.read("yolo"))
+    replies = answers(place, "detector", [{"image": [data]} for data in pictures])
+    for data, reply in zip(pictures, replies, strict=True):
+        expected = detected(network, data)
+        count = reply["count"].item()
+        assert count == len(expected) > 0
+        scores = np.array([score for _, score, _ in expected])
+        np.testing.assert_allclose(reply["score"].ravel()[:count], scores, atol=2e-3)
+        for label, score, box in expected:
+            # Boxes of nearly the same score may change places.
+            near = [
+                np.abs(reply["box"].reshape(-1, 4)[n] - box).max()
+                for n in range(count)
+                if reply["label"].ravel()[n].decode() == label and abs(reply["score"].ravel()[n] - score) < 4e-3
+            ]
+            assert min(near) < 0.5
+    assert not reply["score"].ravel()[count:].any()
