@@ -141,16 +141,16 @@ def decode_sized(data: bytes, settings: PixelSettings) -> tuple[np.ndarray, tupl
     Raises:
         ValueError: not a PNG, JPEG or WebP, too large (before decoding), several frames, truncated or damaged.
     """
-    image, size = _decoded(data, settings, check_resize=True)
+    image, size = _decoded(data, settings, resizes=True)
     return pixels_of(_resized(image, settings), settings), size[::-1]
 
 
 def decode_upright(data: bytes, settings: PixelSettings) -> Image.Image:
     """The whole image, upright, with 8 bits, in gray (L) or RGB; within the limits of `decode_sized`."""
-    return _decoded(data, settings, check_resize=False)[0]
+    return _decoded(data, settings, resizes=False)[0]
 
 
-def _decoded(data: bytes, settings: PixelSettings, check_resize: bool) -> tuple[Image.Image, tuple[int, int]]:
+def _decoded(data: bytes, settings: PixelSettings, resizes: bool) -> tuple[Image.Image, tuple[int, int]]:
     """The upright image, and its width and height."""
     header = _checked_header(data, settings)
     size = (header.width, header.height)
@@ -160,8 +160,8 @@ def _decoded(data: bytes, settings: PixelSettings, check_resize: bool) -> tuple[
         raise ValueError(f"the {header.format} image is refused: {error}") from None
     turn = UPRIGHT.get(orientation)
     upright = size[::-1] if turn in SWAPS_SIDES else size
-    if check_resize:
-        _check_resize(upright, settings)
+    if resizes:
+        check_resize(upright, place(upright, settings), settings)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Pillow warns about odd metadata, which changes no pixel
         # Each step drops a name, so that its memory is freed before the next copy is made.
@@ -224,7 +224,7 @@ def _loaded(data: bytes, header: Header) -> ImageFile:
     return image
 
 
-def _check_resize(size: tuple[int, int], settings: PixelSettings) -> None:
+def check_resize(size: tuple[int, int], placement: Placement, settings: PixelSettings) -> None:
     """Refuse an image that Pillow cannot resize within the memory limit.
 
     Pillow may shrink the width first and then the height, and keeps a weight for each source pixel along both sides, so
@@ -232,7 +232,6 @@ def _check_resize(size: tuple[int, int], settings: PixelSettings) -> None:
     """
     if settings.resample == "nearest":
         return
-    placement = place(size, settings)
     left, top, right, bottom = placement.box
     between = placement.size[0] * (bottom - top) * settings.channels
     weights = 16 * SUPPORT[settings.resample] * (right - left + bottom - top)

@@ -114,6 +114,16 @@ def write_blobs(models: Path) -> None:
     )
 
 
+def write_parts(models: Path) -> None:
+    """The same detector, and the pixels of each of its boxes."""
+    shutil.copytree(models / "blobs", models / "parts")
+    file = models / "parts" / "model.yaml"
+    file.write_text(
+        file.read_text().replace("name: blobs", "name: parts")
+        + "- {step: crop, parameters: {count: true, k: 3, height: 4, width: 6, dtype: UINT8, layout: NHWC}}\n"
+    )
+
+
 def write_colors(models: Path) -> None:
     """A network that gives its pixels back: a mask of each color, as run lengths."""
     folder = models / "colors"
@@ -135,6 +145,7 @@ def triton(native_server: SharedBackends, tmp_path_factory: pytest.TempPathFacto
     write_brightness(root / "models")
     write_blobs(root / "models")
     write_colors(root / "models")
+    write_parts(root / "models")
     built = build_repository(root, cores=2)
 
     def write(repository: Path) -> None:
@@ -196,3 +207,17 @@ def test_masks_come_back_in_the_size_of_the_source(client: grpc.InferenceServerC
     assert texts[0][1] == {"size": [32, 64], "counts": [32 * 64]}
     assert [text["counts"] for text in texts[1]] == [[15], [15], [0, 15]]
     assert set(answer) == {"rle"}
+
+
+def test_boxes_are_cut_out_of_the_image_that_was_sent(client: grpc.InferenceServerClient) -> None:
+    """The client's image goes to the detector and to the step that cuts; crops behind the last box are padding."""
+    wide = Image.new("RGB", (64, 32))
+    wide.paste((255, 40, 0), (16, 0, 32, 16))
+    answer = ask(client, "parts", image=items(encoded(wide), encoded(Image.new("RGB", (8, 8)), "JPEG")))
+    assert answer["label"].tolist() == [[b"red", b"", b""], [b""] * 3]
+    assert answer["pixels"].shape == (2, 3, 4, 6, 3)
+    assert (answer["pixels"][0, 0] == (255, 40, 0)).all()
+    assert (answer["pixels"][0, 1:] == 114).all()
+    assert (answer["pixels"][1] == 114).all()
+    with pytest.raises(InferenceServerException, match="item 1: not a PNG, JPEG or WebP"):
+        ask(client, "parts", image=items(encoded(wide), b"no image"))

@@ -1,0 +1,181 @@
+"""Cut boxes out of an image: upright ones, rotated ones, and quadrilaterals, whose perspective is undone.
+
+Coordinates are those of `detect`: a pixel is a square with sides of 1, so the whole image is 0, 0, width, height.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from decode_image_core import (
+    DTYPES,
+    RESAMPLE,
+    PixelSettings,
+    check_resize,
+    decode_upright,
+    pixels_of,
+    placed,
+)
+from decode_image_geometry import Placement, place, want
+from PIL import Image
+
+SHAPES = {"box": (4,), "quad": (4, 2), "rotated": (5,)}
+THINNEST = 0.01  # pixels; Pillow takes no thinner box
+
+
+@dataclass(frozen=True)
+class Settings(PixelSettings):
+    """The step's parameters; step.yaml explains each."""
+
+    form: str = "box"
+    k: int = 100
+    count: bool = False
+    rotate_tall: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for values that the step cannot use."""
+        super().__post_init__()
+        want(self.form in SHAPES, "form", self.form, f"one of {', '.join(SHAPES)}")
+        want(self.k >= 1, "k", self.k, "at least 1")
+        want(0 <= self.rotate_tall < math.inf, "rotate_tall", self.rotate_tall, "at least 0")
+
+
+def check_boxes(boxes: np.ndarray, settings: Settings) -> None:
+    """Refuse boxes [batch, n, ...] of another shape, too many, or not finite.
+
+    Raises:
+        ValueError: names the input and the item.
+    """
+    name = settings.form
+    if boxes.shape[2:] != SHAPES[name]:
+        raise ValueError(f"input '{name}': found shape {list(boxes.shape[1:])}, wanted {[-1, *SHAPES[name]]}")
+    if boxes.shape[1] > settings.k:
+        raise ValueError(f"input '{name}': found {boxes.shape[1]} for an image; at most {settings.k} are taken")
+    finite = np.isfinite(boxes.reshape(len(boxes), -1)).all(axis=1)
+    if not finite.all():
+        raise ValueError(f"input '{name}', item {int(np.argmin(finite))}: a number is not finite")
+
+
+def crops(data: bytes, boxes: np.ndarray, count: int, settings: Settings) -> np.ndarray:
+    """The pixels of each box of an image.
+
+    Args:
+        data: the encoded image.
+        boxes: float32 [n, ...] that passed `check_boxes`.
+        count: the number of boxes that count; without any the image is not decoded.
+        settings: the step's.
+
+    Returns:
+        [n, channels, height, width], or [n, height, width, channels] with `layout` NHWC. Pixels outside the image,
+        boxes without an area and those behind `count` have `pad_value`.
+
+    Raises:
+        ValueError: an image that decode_image refuses, a quadrilateral that is not convex, or a box too thin to resize.
+    """
+    image = decode_upright(data, settings) if count > 0 and len(boxes) else None
+    values = np.empty((len(boxes), *settings.shape), dtype=DTYPES[settings.dtype])
+    empty = np.full((settings.height, settings.width, settings.channels), settings.pad_value, dtype=np.uint8)
+    for index, box in enumerate(boxes.astype(np.float64)):
+        try:
+            crop = _crop(image, box, settings) if image is not None and index < count else None
+        except ValueError as error:
+            raise ValueError(f"{settings.form} {index}: {error}") from error
+        values[index] = pixels_of(empty if crop is None else crop, settings)
+    return values
+
+
+def _crop(image: Image.Image, box: np.ndarray, settings: Settings) -> np.ndarray | None:
+    """uint8 [height, width, channels]; None for a box without an area in the image."""
+    if settings.form == "box":
+        box = np.clip(box, 0, [*image.size, *image.size])
+        width, height = box[2:] - box[:2]
+        if min(width, height) < THINNEST:
+            return None
+        if not _is_tall(width, height, settings):
+            return _upright(image, box, settings)
+        left, top, right, bottom = box
+        return _warped(image, np.array([[left, top], [right, top], [right, bottom], [left, bottom]]), settings)
+    return _warped(image, box if settings.form == "quad" else corners_of(box), settings)
+
+
+def _is_tall(width: float, height: float, settings: Settings) -> bool:
+    return settings.rotate_tall > 0 and height >= settings.rotate_tall * width
+
+
+def _upright(image: Image.Image, box: np.ndarray, settings: Settings) -> np.ndarray:
+    """A box within the image, resized as decode_image resizes an image of its size."""
+    left, top, right, bottom = box.tolist()
+    outer = (math.floor(left), math.floor(top), math.ceil(right), math.ceil(bottom))
+    image = image.crop(outer)  # pixels around the box would otherwise show at its edges
+    left, top, right, bottom = left - outer[0], top - outer[1], right - outer[0], bottom - outer[1]
+    size = (max(1, round(right - left)), max(1, round(bottom - top)))
+    placement = place(size, settings)
+    across, down = (right - left) / size[0], (bottom - top) / size[1]
+    x0, y0, x1, y1 = placement.box
+    part = (
+        left + x0 * across,
+        top + y0 * down,
+        min(left + x1 * across, image.width),
+        min(top + y1 * down, image.height),
+    )
+    placement = Placement(part, placement.size, placement.at)
+    check_resize(size, placement, settings)
+    return placed(image, placement, settings)
+
+
+def _warped(image: Image.Image, corners: np.ndarray, settings: Settings) -> np.ndarray | None:
+    """A quadrilateral in its own size, then resized."""
+    sides = np.roll(corners, -1, axis=0) - corners
+    lengths = np.hypot(sides[:, 0], sides[:, 1])
+    width, height = max(lengths[0], lengths[2]), max(lengths[1], lengths[3])
+    if min(width, height) < THINNEST or not _check_convex(sides):
+        return None
+    if _is_tall(width, height, settings):
+        corners, width, height = np.roll(corners, -1, axis=0), height, width
+    # What is larger than the image shows little of it, and would take memory without an end.
+    most = max(image.width * image.height, settings.width * settings.height)
+    share = min(1.0, math.sqrt(most / width / height))
+    size = (min(most, max(1, round(width * share))), min(most, max(1, round(height * share))))
+    placement = place(size, settings)
+    check_resize(size, placement, settings)
+    resample = RESAMPLE["bilinear" if settings.resample == "box" else settings.resample]
+    fill = settings.pad_value if image.mode == "L" else (settings.pad_value,) * 3
+    coefficients = perspective(size, corners)
+    warped = image.transform(size, Image.Transform.PERSPECTIVE, coefficients, resample, fillcolor=fill)
+    return placed(warped, placement, settings)
+
+
+def _check_convex(sides: np.ndarray) -> bool:
+    """Whether a quadrilateral has an area; ValueError if its sides cross or turn back."""
+    after = np.roll(sides, -1, axis=0)
+    turns = sides[:, 0] * after[:, 1] - sides[:, 1] * after[:, 0]
+    if (np.abs(turns) < THINNEST**2).any():
+        return False
+    if (turns > 0).any() and (turns < 0).any():
+        raise ValueError("its corners do not go round it in one direction, from the upper left on")
+    return True
+
+
+def corners_of(rotated: np.ndarray) -> np.ndarray:
+    """The corners [4, 2] of center, width, height and angle, from the upper left on."""
+    x, y, width, height, angle = rotated
+    across = np.array([math.cos(angle), math.sin(angle)]) * width / 2
+    down = np.array([-math.sin(angle), math.cos(angle)]) * height / 2
+    center = np.array([x, y])
+    return np.stack([center - across - down, center + across - down, center + across + down, center - across + down])
+
+
+def perspective(size: tuple[int, int], corners: np.ndarray) -> list[float]:
+    """Pillow's coefficients, which lead from an image of this size to the quadrilateral with these corners."""
+    width, height = size
+    rows, values = [], []
+    for (x, y), (u, v) in zip([(0, 0), (width, 0), (width, height), (0, height)], corners, strict=True):
+        rows += [[x, y, 1, 0, 0, 0, -u * x, -u * y], [0, 0, 0, x, y, 1, -v * x, -v * y]]
+        values += [u, v]
+    try:
+        solved: list[float] = np.linalg.solve(np.array(rows), np.array(values)).tolist()
+    except np.linalg.LinAlgError as error:
+        raise ValueError("its corners are too far away or too near each other") from error
+    return solved
