@@ -30,7 +30,7 @@ def logits_of(*tags: tuple[str, float]) -> np.ndarray:
 def join(strategy: str, *tags: tuple[str, float], words: str = "tokenizer") -> list[Entity]:
     """The entities of TEXT's tokens, between two special tokens and before padding, which have NaN."""
     labels = np.array([tag.encode() for tag in TAGS], dtype=object)
-    aggregator = Aggregator(labels, aggregate_tokens_core.Settings(strategy, words))
+    aggregator = Aggregator(labels, aggregate_tokens_core.Settings(64, strategy, words))
     logits = np.full((len(TOKENS) + 4, len(TAGS)), np.nan, np.float32)
     logits[1 : len(TOKENS) + 1] = logits_of(*tags)
     offsets = np.zeros((len(logits), 2), np.int32)
@@ -77,21 +77,24 @@ def test_words_between_spaces() -> None:
 @pytest.mark.parametrize("strategy", aggregate_tokens_core.STRATEGIES)
 def test_texts_without_tokens_have_no_entities(strategy: str) -> None:
     """Special tokens and padding alone give none."""
-    aggregator = Aggregator(np.array([b"O"], dtype=object), aggregate_tokens_core.Settings(strategy))
+    aggregator = Aggregator(np.array([b"O"], dtype=object), aggregate_tokens_core.Settings(64, strategy))
     ids = np.full(3, -1, np.int32)
     assert aggregator.entities(np.zeros((3, 1), np.float32), np.zeros((3, 2), np.int32), ids, ids, "") == []
 
 
-def test_entities_are_padded_to_the_text_with_the_most() -> None:
-    """The rest is empty, and `count` says how many are not."""
-    batch = [[Entity("PER", 0.5, 0, 1), Entity("LOC", 0.25, 2, 4)], [], [Entity("É", 1.0, 1, 2)]]
-    given = aggregate_tokens_core.padded(batch, ["a é!", "", "x🦊"])
+def test_entities_are_padded_to_their_largest_number() -> None:
+    """The rest is empty, and `count` says how many a text has, also where they are more."""
+    batch = [
+        [Entity("PER", 0.5, 0, 1), Entity("LOC", 0.25, 2, 4), Entity("LOC", 1.0, 0, 4)],
+        [],
+        [Entity("É", 1.0, 1, 2)],
+    ]
+    given = aggregate_tokens_core.padded(batch, ["a é!", "", "x🦊"], 2)
     assert given["entity"].tolist() == [[b"PER", b"LOC"], [b"", b""], ["É".encode(), b""]]
     assert given["word"].tolist() == [[b"a", "é!".encode()], [b"", b""], ["🦊".encode(), b""]]
     assert given["span"].tolist() == [[[0, 1], [2, 4]], [[0, 0], [0, 0]], [[1, 2], [0, 0]]]
     assert given["score"].tolist() == [[0.5, 0.25], [0, 0], [1, 0]]
-    assert given["count"].tolist() == [[2], [0], [1]]
-    assert aggregate_tokens_core.padded([[]], [""])["span"].shape == (1, 0, 2)
+    assert given["count"].tolist() == [[3], [0], [1]]
 
 
 def test_nan_of_a_token_of_the_text_is_refused() -> None:
@@ -226,6 +229,7 @@ def test_texts_are_utf8() -> None:
 @pytest.mark.parametrize(
     ("core", "values", "message"),
     [
+        (aggregate_tokens_core, {"k": 0}, "k: found 0, wanted at least 1"),
         (aggregate_tokens_core, {"strategy": "none"}, "strategy: found 'none', wanted one of simple, first"),
         (aggregate_tokens_core, {"words": "lines"}, "words: found 'lines', wanted tokenizer or spaces"),
         (best_span_core, {"k": 0}, "k: found 0, wanted at least 1"),

@@ -117,7 +117,7 @@ def test_entities_equal_token_classification(reference: Reference, strategy: str
     network = reference.network("TokenClassification", TAGS)
     words = "tokenizer" if reference.kind == "wordpiece" else "spaces"
     labels = np.array([tag.encode() for tag in TAGS], dtype=object)
-    aggregator = Aggregator(labels, EntitySettings(strategy, words))
+    aggregator = Aggregator(labels, EntitySettings(64, strategy, words))
     recognize = pipeline("token-classification", network, reference, aggregation_strategy=strategy)
     texts = [text for text in TEXTS if strategy == "simple" or words_agree(reference, text)]
     assert len(texts) >= 8

@@ -16,12 +16,15 @@ WORDS = ("tokenizer", "spaces")
 class Settings:
     """The step's parameters; step.yaml explains each."""
 
+    k: int = 64
     strategy: str = "simple"
     words: str = "tokenizer"
     outside: str = "O"
 
     def __post_init__(self) -> None:
         """Raise ValueError for values that the step cannot use."""
+        if self.k < 1:
+            raise ValueError(f"parameter k: found {self.k}, wanted at least 1")
         if self.strategy not in STRATEGIES:
             raise ValueError(f"parameter strategy: found '{self.strategy}', wanted one of {', '.join(STRATEGIES)}")
         if self.words not in WORDS:
@@ -129,13 +132,16 @@ def check_tokens(logits: np.ndarray, sequence_ids: np.ndarray, classes: int) -> 
     check_logits(np.where(own, logits, np.float32(0)), classes, softmax=True)
 
 
-def padded(batch: list[list[Entity]], texts: list[str]) -> dict[str, np.ndarray]:
-    """The step's outputs: as many entities for each text as the text with the most has, the rest of them empty."""
-    shape = (len(batch), max(map(len, batch), default=0))
+def padded(batch: list[list[Entity]], texts: list[str], k: int) -> dict[str, np.ndarray]:
+    """The step's outputs: the first k entities of each text, with fewer the rest empty, and how many it has.
+
+    The number does not depend on the other texts, so that a text has one answer, alone and in a batch.
+    """
+    shape = (len(batch), k)
     names, words = np.full(shape, b"", dtype=object), np.full(shape, b"", dtype=object)
     scores, spans = np.zeros(shape, np.float32), np.zeros((*shape, 2), np.int32)
     for row, (entities, text) in enumerate(zip(batch, texts, strict=True)):
-        for column, entity in enumerate(entities):
+        for column, entity in enumerate(entities[:k]):
             names[row, column] = entity.label.encode()
             words[row, column] = text[entity.start : entity.stop].encode()
             scores[row, column] = entity.score

@@ -19,7 +19,8 @@ class TritonPythonModel:
         """Read parameters and labels; raises TritonModelException for unfit ones."""
         with loading(args) as self.step:
             self.labels = read_labels(self.step.file("labels"))
-            self.aggregator = Aggregator(self.labels, settings_from(Settings, self.step.parameters))
+            self.settings = settings_from(Settings, self.step.parameters)
+            self.aggregator = Aggregator(self.labels, self.settings)
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Join the tokens of each request alone, because their lengths differ."""
@@ -35,4 +36,4 @@ class TritonPythonModel:
         except ValueError as error:
             raise ValueError(f"input 'logits': {error}") from error
         rows = zip(logits, *places.values(), texts, strict=True)
-        return padded([self.aggregator.entities(*row) for row in rows], texts)
+        return padded([self.aggregator.entities(*row) for row in rows], texts, self.settings.k)

@@ -31,7 +31,7 @@ ENTITIES_IO = (
     tensors("input", logits="FP32 [-1, -1]", text="STRING [1]")
     + PLACES_IN
     + tensors(
-        "output", entity="STRING [-1]", score="FP32 [-1]", span="INT32 [-1, 2]", word="STRING [-1]", count="INT32 [1]"
+        "output", entity="STRING [2]", score="FP32 [2]", span="INT32 [2, 2]", word="STRING [2]", count="INT32 [1]"
     )
 )
 SPAN_IO = (
@@ -53,7 +53,7 @@ def write_steps(root: Path) -> None:
     )
     (version.parent / "labels.txt").write_text("a\nä\nc\n")
     step(root / "activation", "activation", LOGITS + tensors("output", scores="FP32 [-1]"), temperature="2")
-    version = step(root / "entities", "aggregate_tokens", ENTITIES_IO, labels="labels.txt")
+    version = step(root / "entities", "aggregate_tokens", ENTITIES_IO, labels="labels.txt", k="2")
     (version.parent / "labels.txt").write_text("O\nB-PER\nI-PER\n")
     step(root / "spans", "best_span", SPAN_IO, k="2", align="false")
     step(root / "pool", "pool", POOL_IO + VECTOR, dimension="4", mode="last", truncate_to="3")
@@ -143,7 +143,7 @@ def test_vectors_are_cut_and_scaled(client: grpc.InferenceServerClient) -> None:
     given = ask(client, "normalize", embedding=hidden[:, 1])
     np.testing.assert_allclose(given["embedding"], [[0.6, 0, 0.8]], rtol=1e-6)
     with pytest.raises(InferenceServerException, match="input 'embedding': item 0: it has numbers that are not finite"):
-        ask(client, "normalize", embedding=hidden[:, 1] * np.inf)
+        ask(client, "normalize", embedding=np.full_like(hidden[:, 1], np.inf))
 
 
 def places(*tokens: tuple[int, int], text: int = 0) -> dict[str, np.ndarray]:
@@ -165,12 +165,11 @@ def test_entities_of_requests_that_come_together(client: grpc.InferenceServerCli
     given = ask_together(client, "entities", [good, without, bad, other, good])
     for answer in (given[0], given[4]):
         assert isinstance(answer, dict)
-        assert answer["entity"].tolist() == [[b"PER"]]
-        assert answer["word"].tolist() == [["É 🦊".encode()]]
-        assert answer["span"].tolist() == [[[0, 3]]]
+        assert answer["entity"].tolist() == [[b"PER", b""]]
+        assert answer["word"].tolist() == [["É 🦊".encode(), b""]]
+        assert answer["span"].tolist() == [[[0, 3], [0, 0]]]
     assert isinstance(given[1], dict)
-    assert given[1]["count"].tolist() == [[0]]
-    assert (given[1]["entity"].shape, given[1]["span"].shape) == ((1, 0), (1, 0, 2))
+    assert (given[1]["count"].tolist(), given[1]["entity"].tolist()) == ([[0]], [[b"", b""]])
     assert "input 'logits': item 0, token 1: the largest logit is nan" in str(given[2])
     assert "input 'offsets', item 0: found characters 0 to 5, wanted those of its text of 1 characters" in str(given[3])
 
@@ -180,10 +179,10 @@ def test_answers_of_requests_that_come_together(client: grpc.InferenceServerClie
     three = places((0, 1), (2, 3), (4, 5), text=1)
     logits = np.array([[0, 1, 9, 2, np.nan]], np.float32)
     good = {"start_logits": logits, "end_logits": logits, "text_pair": items("a 🦊 é".encode()), **three}
-    given = ask_together(client, "spans", [good, {**good, "end_logits": -np.inf * logits}, good])
+    given = ask_together(client, "spans", [good, {**good, "end_logits": np.full_like(logits, -np.inf)}, good])
     for answer in (given[0], given[2]):
         assert isinstance(answer, dict)
         assert answer["answer"].tolist() == [["🦊".encode(), "🦊 é".encode()]]
         assert answer["span"].tolist() == [[[2, 3], [2, 5]]]
         assert answer["count"].tolist() == [[2]]
-    assert "input 'end_logits', item 0, token 0: found nan, wanted a finite number" in str(given[1])
+    assert "input 'end_logits', item 0, token 0: found -inf, wanted a finite number" in str(given[1])
