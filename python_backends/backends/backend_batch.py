@@ -93,7 +93,7 @@ class Network:
             return [group]
         falling = sorted(group, key=lambda index: -self._length(feeds[index]))
         sizes = [(self._length(feeds[index]), batch_size(feeds[index])) for index in falling]
-        runs = split(sizes, self.padding.run_cost)
+        runs = split(sizes, self.padding.run_cost, self.padding.most)
         return [[falling[place] for place in run] for run in runs]
 
     def _run_group(self, feeds: list[Arrays], names: list[str]) -> list[Arrays | RequestError]:

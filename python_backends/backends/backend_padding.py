@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from backend_batch import Arrays
 
 PARAMETER = "tritonkit.pad"
+MOST = "tritonkit.max_batch_tokens"
 _UNPADDED = {True: ("BYTES", "FP16"), False: ("BYTES",)}
 """Types of inputs that have no value to fill with, and of outputs that cannot be cut."""
 RUN_COST, RUN_COST_ON_GPU = 32, 4096
@@ -27,11 +29,12 @@ RUN_COST, RUN_COST_ON_GPU = 32, 4096
 @dataclass(frozen=True)
 class Padding:
     """Axes whose size is a request's length, by tensor, counted with the batch axis; for inputs also the value that
-    fills. `run_cost` is the fixed cost of a run, in positions of one row."""
+    fills. `run_cost` is the fixed cost of a run, in positions of one row, and `most` the positions that it may have."""
 
     inputs: Mapping[str, tuple[int, float]] = field(default_factory=dict)
     outputs: Mapping[str, int] = field(default_factory=dict)
     run_cost: int = RUN_COST
+    most: float = math.inf
 
     def shape_but_length(self, name: str, shape: Sequence[int]) -> tuple[int, ...]:
         """The request's shape without the batch and the padded axis."""
@@ -72,7 +75,7 @@ def read_padding(
     Raises:
         ModelError: it names a tensor that does not exist or cannot be padded.
     """
-    text = text_parameter(config, PARAMETER)
+    text, most = text_parameter(config, PARAMETER), _most(config)
     if not text:
         return Padding()
     axes = _parsed(text)
@@ -94,7 +97,20 @@ def read_padding(
         },
         {name: _axis(spec, axes[name], is_input=False) for name, spec in outputs.items() if name in axes},
         run_cost,
+        most,
     )
+
+
+def _most(config: Mapping[str, Any]) -> float:
+    """The most positions of a run; without the parameter as many as come."""
+    text = text_parameter(config, MOST)
+    if not text:
+        return math.inf
+    if not text_parameter(config, PARAMETER):
+        raise ModelError(f"parameter {MOST} found; wanted it with {PARAMETER}, which pads requests")
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) < 2**63:
+        raise ModelError(f"parameter {MOST}: found {text}, wanted a whole number above 0")
+    return int(text)
 
 
 def _parsed(text: str) -> dict[str, dict[str, Any]]:
@@ -137,7 +153,7 @@ def _axis(spec: TensorSpec, entry: Mapping[str, Any], *, is_input: bool) -> int:
     return axis
 
 
-def split(falling: Sequence[tuple[int, int]], run_cost: int = RUN_COST) -> list[range]:
+def split(falling: Sequence[tuple[int, int]], run_cost: int = RUN_COST, most: float = math.inf) -> list[range]:
     """Positions at which to split requests into runs.
 
     Every row costs as many positions as the longest of its run has, and a run `run_cost` more, so a few much longer
@@ -145,12 +161,16 @@ def split(falling: Sequence[tuple[int, int]], run_cost: int = RUN_COST) -> list[
 
     Args:
         falling: length and rows of each request, the longest first.
+        run_cost: fixed cost of a run.
+        most: positions that a run may have, unless one request alone has more.
     """
     costs, begins = [0], [0]
     for end in range(1, len(falling) + 1):
         rows, edges = 0, []
         for first in reversed(range(end)):
             rows += falling[first][1]
+            if edges and rows * falling[first][0] > most:
+                break
             edges.append((costs[first] + run_cost + rows * falling[first][0], first))
         cost, begin = min(edges)
         costs.append(cost)

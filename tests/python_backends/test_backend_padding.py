@@ -33,6 +33,23 @@ def test_no_way_to_split_costs_less(requests: list[tuple[int, int]], run_cost: i
     assert chosen == min(cost(requests, way, run_cost) for way in ways)
 
 
+@given(REQUESTS, st.sampled_from([RUN_COST, RUN_COST_ON_GPU]), st.integers(1, 900))
+def test_no_run_goes_beyond_its_bound(requests: list[tuple[int, int]], run_cost: int, most: int) -> None:
+    """Of all ways to split within the bound the cheapest is taken; a request that is larger runs alone."""
+
+    def fits(edges: list[int]) -> bool:
+        runs = [requests[first:end] for first, end in pairwise([0, *edges, len(requests)])]
+        return all(len(run) == 1 or run[0][0] * sum(rows for _, rows in run) <= most for run in runs)
+
+    runs = split(requests, run_cost, most)
+    chosen = [run.start for run in runs[1:]]
+    assert [place for run in runs for place in run] == list(range(len(requests)))
+    assert fits(chosen)
+    edges = range(1, len(requests))
+    ways = ([e for i, e in enumerate(edges) if 1 << i & bits] for bits in range(1 << len(edges)))
+    assert cost(requests, chosen, run_cost) == min(cost(requests, way, run_cost) for way in ways if fits(way))
+
+
 def test_padding_and_cutting() -> None:
     """Any axis after the batch's is padded; a request that is long enough is passed on unchanged."""
     padding = Padding({"a": (2, 5)}, {"b": 1})
@@ -75,3 +92,26 @@ def test_the_parameter_is_read(padding: str, message: str) -> None:
         return
     with pytest.raises(ModelError, match=message):
         read_padding(config | {"input": []}, inputs, {})
+
+
+@pytest.mark.parametrize(
+    ("most", "message"),
+    [("24", ""), ("0", "found 0"), ("-1", "found -1"), ("2.5", "found 2.5"), ("²", "found ²"), ("9" * 19, "found 999")],
+)
+def test_the_bound_is_read(most: str, message: str) -> None:
+    """A whole number above 0, next to the parameter that pads."""
+    inputs = {"x": TensorSpec("x", "INT64", (-1, -1))}
+    config = {
+        "max_batch_size": 4,
+        "input": [{"name": "x", "allow_ragged_batch": True}],
+        "parameters": {
+            "tritonkit.pad": {"string_value": '{"x": {"axis": 0, "value": 0}}'},
+            "tritonkit.max_batch_tokens": {"string_value": most},
+        },
+    }
+    if not message:
+        assert read_padding(config, inputs, {}).most == 24
+        del config["parameters"]["tritonkit.pad"]  # type: ignore[attr-defined]
+        message = "wanted it with tritonkit.pad"
+    with pytest.raises(ModelError, match=message):
+        read_padding(config, inputs, {})

@@ -332,7 +332,7 @@ void Instance::answer_by_length() {
   });
   lengths_.clear();
   for (const Item* item : group_) lengths_.push_back({item->length, item->batch});
-  const std::vector<size_t>& firsts = splitter_.split(lengths_);
+  const std::vector<size_t>& firsts = splitter_.split(lengths_, padding_.most);
   for (size_t run = 0; run < firsts.size(); ++run) {
     size_t end = run + 1 < firsts.size() ? firsts[run + 1] : group_.size();
     part_.assign(group_.begin() + static_cast<ptrdiff_t>(firsts[run]), group_.begin() + static_cast<ptrdiff_t>(end));

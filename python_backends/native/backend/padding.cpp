@@ -12,6 +12,7 @@ namespace tritonkit {
 namespace {
 
 constexpr const char* kParameter = "tritonkit.pad";
+constexpr const char* kMost = "tritonkit.max_batch_tokens";
 constexpr size_t kMostAxes = 64;
 
 template <typename Number>
@@ -127,17 +128,33 @@ std::vector<PaddedAxis> axes(const Json& asked, const std::vector<TensorSpec>& s
   return found;
 }
 
+// The most positions of a run; without the parameter as many as come.
+int64_t read_most(const Config& config) {
+  const std::string& asked = config.parameter(kMost);
+  if (asked.empty()) return std::numeric_limits<int64_t>::max();
+  if (config.parameter(kParameter).empty()) {
+    throw Error(text("parameter ", kMost, " found; wanted it with ", kParameter, ", which pads requests"));
+  }
+  int64_t most = 0;
+  const auto [end, failed] = std::from_chars(asked.data(), asked.data() + asked.size(), most);
+  if (failed != std::errc() || end != asked.data() + asked.size() || most < 1) {
+    throw Error(text("parameter ", kMost, ": found ", asked, ", wanted a whole number above 0"));
+  }
+  return most;
+}
+
 }  // namespace
 
 Padding read_padding(const Config& config, const std::vector<TensorSpec>& inputs,
                      const std::vector<TensorSpec>& outputs) {
+  const int64_t most = read_most(config);
   const std::string& asked = config.parameter(kParameter);
   if (asked.empty()) return {};
   if (!config.batched()) throw Error(text("parameter ", kParameter, " found; wanted max_batch_size above 0"));
   if (!config.states.empty()) throw Error(text("parameter ", kParameter, " found; states cannot be padded"));
   const Json json = parsed(asked);
   size_t used = 0;
-  Padding padding{axes(json, inputs, true, &used), axes(json, outputs, false, &used)};
+  Padding padding{axes(json, inputs, true, &used), axes(json, outputs, false, &used), most};
   if (used != json.members().size() || used == 0) {
     throw Error(text("parameter ", kParameter, ": found ", asked, ", wanted tensors of the model, which has ",
                      names_of(inputs), " and ", names_of(outputs)));
@@ -183,7 +200,7 @@ void Splitter::reserve(size_t count) {
   firsts_.reserve(count);
 }
 
-const std::vector<size_t>& Splitter::split(const std::vector<Lengths>& falling) {
+const std::vector<size_t>& Splitter::split(const std::vector<Lengths>& falling, int64_t most) {
   const size_t count = falling.size();
   cost_.assign(count + 1, std::numeric_limits<int64_t>::max());
   begin_.assign(count + 1, 0);
@@ -192,6 +209,7 @@ const std::vector<size_t>& Splitter::split(const std::vector<Lengths>& falling) 
     int64_t rows = 0;
     for (size_t end = first + 1; end <= count; ++end) {
       rows += falling[end - 1].rows;
+      if (end > first + 1 && rows * falling[first].length > most) break;
       const int64_t together = cost_[first] + run_cost_ + rows * falling[first].length;
       if (together >= cost_[end]) continue;
       cost_[end] = together;

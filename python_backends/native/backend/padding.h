@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,8 @@ struct PaddedAxis {
 // By the tensors' places in the engine. Empty where the model has no parameter `tritonkit.pad`.
 struct Padding {
   std::vector<PaddedAxis> inputs, outputs;
+  // Most positions of a run: rows times the longest, from the parameter `tritonkit.max_batch_tokens`.
+  int64_t most = std::numeric_limits<int64_t>::max();
   bool empty() const { return inputs.empty(); }
 };
 
@@ -44,7 +47,8 @@ struct Lengths {
 };
 
 // Where to split requests, in order of falling length, into runs. A run costs kRunCost positions, and every row in it
-// as many as its longest has, so a few that are much longer run apart.
+// as many as its longest has, so a few that are much longer run apart. A run has at most the given number of positions,
+// unless one request alone has more.
 class Splitter {
  public:
   static constexpr int64_t kRunCost = 32;
@@ -52,7 +56,8 @@ class Splitter {
   // Makes room for so many requests; throws where there is no memory.
   void reserve(size_t count);
   // The first request of each run; asks for no memory.
-  const std::vector<size_t>& split(const std::vector<Lengths>& falling);
+  const std::vector<size_t>& split(const std::vector<Lengths>& falling,
+                                   int64_t most = std::numeric_limits<int64_t>::max());
 
  private:
   int64_t run_cost_;

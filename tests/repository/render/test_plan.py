@@ -103,6 +103,18 @@ def test_lengths_are_padded_where_our_backends_serve(tmp_path: Path) -> None:
         assert "tritonkit.pad" not in plan.parameters
 
 
+def test_a_bound_of_positions_needs_padding(tmp_path: Path) -> None:
+    """It is rendered next to the lengths, and refused where nothing is padded; NVIDIA's backends know neither."""
+    bound = {"serving": {"max_batch_tokens": 4096}}
+    (plan,) = padded({"x": 0}, tmp_path, **bound).plans()
+    assert plan.parameters["tritonkit.max_batch_tokens"] == "4096"
+    (plan,) = padded({"x": 0}, tmp_path / "nvidia", target="nvidia", **bound).plans()
+    assert "tritonkit.max_batch_tokens" not in plan.parameters
+    error = refused(net({"max_batch_tokens": 4096}, tmp_path / "plain"))
+    assert "serving.max_batch_tokens" in str(error)
+    assert "free_axes.AXIS.pad" in str(error)
+
+
 def test_padding_of_what_is_no_input_is_refused(tmp_path: Path) -> None:
     """An ONNX file's inputs are known when it was read."""
     error = refused(padded({"z": 0}, tmp_path))

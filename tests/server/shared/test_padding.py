@@ -30,7 +30,12 @@ def parameter(padding: object) -> str:
     return f'parameters {{ key: "tritonkit.pad" value {{ string_value: "{quoted}" }} }}\n'
 
 
-def write_lengths(folder: Path, padding: object) -> None:
+def bound(most: object) -> str:
+    """The parameter with the most positions of a run."""
+    return f'parameters {{ key: "tritonkit.max_batch_tokens" value {{ string_value: "{most}" }} }}\n'
+
+
+def write_lengths(folder: Path, padding: object, more: str = "") -> None:
     """x INT64 and mask FP32, both [n, t], to: both [n, 2, t], x and its double; total [n, 1], of what the mask
     leaves; and width [n, 1], how many positions the run had, the padded ones with them."""
     ragged = "".join(
@@ -60,7 +65,8 @@ def write_lengths(folder: Path, padding: object) -> None:
         ],
         f"max_batch_size: {BATCH}\n{COMPLETE}\n{ragged}"
         + tensors("output", both="FP32 [2, -1]", total="FP32 [1]", width="FP32 [1]")
-        + parameter(padding),
+        + (parameter(padding) if padding else "")
+        + more,
     )
 
 
@@ -76,9 +82,16 @@ WRONG = {
 }
 
 
+WRONG_BOUNDS = {"no_whole_bound": "2.5", "no_bound": "0", "word": "many", "too_large": "9" * 20}
+MOST = 24
+
+
 def write_all(root: Path) -> None:
-    """A network that is served, and those whose parameter is wrong."""
+    """Networks that are served, and those whose parameter is wrong."""
     write_lengths(root / "lengths", PAD)
+    write_lengths(root / "bounded", PAD, bound(MOST))
+    for name, most in WRONG_BOUNDS.items():
+        write_lengths(root / name, PAD, bound(most))
     for name, (asked, _) in WRONG.items():
         write_lengths(root / name, asked)
 
@@ -133,6 +146,31 @@ def test_a_much_longer_one_runs_apart(client: Client, request: pytest.FixtureReq
     answers = ask_together(client, "lengths", requests)
     widths = [check(*pair) for pair in zip(requests, answers, strict=True)]
     assert widths == [6, longest, 6, longest, 6, 6, 6, 6]
+
+
+def test_a_run_has_at_most_so_many_positions(client: Client) -> None:
+    """Requests in order of length: 12 and 11 fill the bound, 9 with the next would cost more than 9 alone."""
+    requests = [of_length(n, start=10 * n) for n in (3, 12, 5, 9, 2, 11, 4)]
+    answers = ask_together(client, "bounded", requests)
+    widths = [check(*pair) for pair in zip(requests, answers, strict=True)]
+    assert widths == [5, 12, 5, 9, 5, 12, 5]
+
+
+def test_a_request_beyond_the_bound_runs_alone(client: Client) -> None:
+    """A request is not taken apart, and its neighbors are not padded to its length."""
+    requests = [of_length(2), of_length(MOST + 6), of_length(13, 2), of_length(3)]
+    answers = ask_together(client, "bounded", requests)
+    widths = [check(*pair) for pair in zip(requests, answers, strict=True)]
+    assert widths == [3, MOST + 6, 13, 3]
+
+
+@pytest.mark.parametrize("name", WRONG_BOUNDS)
+def test_a_wrong_bound_is_refused(client: Client, triton: Running, name: str) -> None:
+    """When the model is loaded, by name."""
+    assert not client.is_model_ready(name)
+    lines = [line for line in triton.log.read_text().splitlines() if f"'{name}'" in line]
+    message = f"tritonkit.max_batch_tokens: found {WRONG_BOUNDS[name]}, wanted a whole number above 0"
+    assert any(message in line for line in lines), lines[-5:]
 
 
 def test_one_alone_is_not_padded(client: Client) -> None:

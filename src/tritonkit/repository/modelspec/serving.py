@@ -325,6 +325,9 @@ class TargetServing(Fields):
     """The form of the network that is published; `auto`: the fastest that passes the gate."""
     max_batch_size: NaturalInt | None = None
     """Largest batch; 0 for a model without a batch axis."""
+    max_batch_tokens: PositiveInt | None = None
+    """Most positions of a run, which are its rows times its longest row, the padding with them. For networks with
+    `free_axes.AXIS.pad`; max_batch_size still bounds the rows."""
     independent_items: bool = False
     """Declares that each item of a batch gets the answer it would get alone; otherwise the build proves this before it
     switches batching on."""

@@ -204,9 +204,24 @@ def plan_lengths(part: Part, spec: Spec, max_batch_size: int, target: Target) ->
     }
 
 
-def pad_parameter(lengths: dict[str, dict[str, Any]]) -> dict[str, str]:
-    """The parameter from which the backends read the lengths (docs/native-backends.md)."""
-    return {"tritonkit.pad": json.dumps(lengths)} if lengths else {}
+def pad_parameter(lengths: dict[str, dict[str, Any]], part: Part, spec: Spec, target: Target) -> dict[str, str]:
+    """The parameters from which the backends read the lengths, and the most positions of a run
+    (docs/native-backends.md).
+
+    Raises:
+        RenderError: a bound is given for a part that does not pad.
+    """
+    most = part.serving.max_batch_tokens
+    if most is not None and not lengths and target != "nvidia":
+        raise RenderError(
+            f"{spec.file} {part.section}.max_batch_tokens",
+            found=f"{most} for a part that pads nothing",
+            wanted="a network whose requests of different lengths share a batch: free_axes.AXIS.pad, and a"
+            " max_batch_size above 1",
+            todo="add pad, or bound the rows alone by max_batch_size",
+        )
+    bound = {"tritonkit.max_batch_tokens": str(most)} if most is not None and lengths else {}
+    return {"tritonkit.pad": json.dumps(lengths)} | bound if lengths else {}
 
 
 def warm_batches(part: Part, max_batch_size: int, dynamic_batching: DynamicBatching | None) -> tuple[int, ...]:

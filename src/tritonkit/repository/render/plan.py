@@ -109,7 +109,7 @@ def _plan_part(part: Part, common: _Common, verdict: Independence | None) -> Mod
     lengths = plan_lengths(part, spec, max_batch_size, target)
     runs = plan_runs(spec, serving, groups, host, artifact, max_batch_size)
     warmup = _warmup(part, common, runs.sizes or warm_batches(part, max_batch_size, dynamic_batching))
-    others = _serving_parameters(part, common, max_batch_size, verdict) | pad_parameter(lengths)
+    others = _serving_parameters(part, common, max_batch_size, verdict) | pad_parameter(lengths, part, spec, target)
     inputs = _tensors(part.inputs, max_batch_size, lengths, single=single)
     outputs = _tensors(part.outputs, max_batch_size, single=single)
     notes = (warmup.note, *part_notes(part, spec, artifact, target, max_batch_size), *runs.notes)

@@ -10,7 +10,11 @@ from tritonkit.repository.export.ready.detection import Boxes
 
 __all__ = ["TENSORS", "found_boxes", "true_boxes"]
 
-TENSORS = {"boxes": ("boxes",), "scores": ("scores", "score"), "classes": ("classes", "class", "label", "labels")}
+TENSORS = {
+    "boxes": ("box", "boxes"),
+    "scores": ("score", "scores"),
+    "classes": ("class_id", "classes", "class", "label", "labels"),
+}
 """Tensors of a detector, by the names that they may have; `count` says how many boxes count, if there is one."""
 _WANTED = "a list of [class, x1, y1, x2, y2] in pixels of the source, or lines of YOLO (class and box)"
 
