@@ -35,7 +35,7 @@ def test_no_way_to_split_costs_less(requests: list[tuple[int, int]], run_cost: i
 
 @given(REQUESTS, st.sampled_from([RUN_COST, RUN_COST_ON_GPU]), st.integers(1, 900))
 def test_no_run_goes_beyond_its_bound(requests: list[tuple[int, int]], run_cost: int, most: int) -> None:
-    """Of all ways to split within the bound the cheapest is taken; a request that is larger runs alone."""
+    """The cheapest of all ways within the bound is taken; a request that is larger runs alone."""
 
     def fits(edges: list[int]) -> bool:
         runs = [requests[first:end] for first, end in pairwise([0, *edges, len(requests)])]
