@@ -62,7 +62,7 @@ def test_a_build_says_that_nobody_looked_at_the_answers(write_model: WriteModel,
     """A variant that only a GPU can run passes no gate without one; all others do."""
     of_variant(write_model, "onnx-tf32")
     [note] = [note for note in build_repository(root, ("net",), target="gpu", out=root / "out").notes if "tf32" in note]
-    assert note.startswith("net: onnx-tf32 is served without a look at its answers")
+    assert note.startswith("net: onnx-tf32 is served, and the gate has not judged its answers")
     of_variant(write_model, "onnx-fp32")
     assert not [
         note for note in build_repository(root, ("net",), target="gpu", out=root / "out").notes if "look" in note

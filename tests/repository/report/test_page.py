@@ -161,7 +161,7 @@ def test_a_variant_that_does_not_run_here_has_a_row_without_figures(tmp_path: Pa
     )
     html = render([report((Result("net", "tensorrt-fp16", True, artifact, None, GateOutcome(())),))], MACHINE, "now")
     text = " ".join(Outline(html).text.split())
-    assert "not measured here" in text
+    assert "not judged" in text
     assert "kept, never served" in text
     assert 'role="img"' not in html
 

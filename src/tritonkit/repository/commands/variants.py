@@ -40,10 +40,18 @@ def build_row(result: Result) -> list[str]:
         result.model,
         artifact.label,
         format_bytes(artifact.size_bytes),
-        "-" if quality is None else f"{quality.metric} {quality.value:.4f} (reference {quality.reference:.4f})",
+        _quality(result),
         "-" if quality is None else f"{quality.max_difference:.2e}",
         "cached" if result.cached else "built",
     ]
+
+
+def _quality(result: Result) -> str:
+    """The metric; or that the gate judged no answers, which a model.py does not need."""
+    quality = result.artifact.quality if result.artifact else None
+    if quality is None:
+        return "-" if result.measured else "not judged"
+    return f"{quality.metric} {quality.value:.4f} (reference {quality.reference:.4f})"
 
 
 def print_variants(results: Sequence[Result], served: Mapping[str, str] | None = None) -> None:
@@ -99,7 +107,7 @@ def _gate(result: Result) -> str:
     if result.outcome is None:
         return "in the cache"
     if not result.measured:
-        return "not measured"
+        return "not judged"
     if not result.passed:
         return "refused"
     return "passed, within noise" if result.outcome.within_noise else "passed"

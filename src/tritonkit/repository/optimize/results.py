@@ -182,7 +182,7 @@ def choose(spec: Spec, results: Sequence[Result]) -> Artifact:
 def unmeasured_notes(results: Sequence[Result], served: Mapping[str, str]) -> tuple[str, ...]:
     """A note for each served variant that the gate has not judged, because nothing here can run it."""
     return tuple(
-        f"{result.model}: {result.variant} is served without a look at its answers: {_WHY[on_cuda]}"
+        f"{result.model}: {result.variant} is served, and the gate has not judged its answers: {_WHY[on_cuda]}"
         for result in results
         if result.artifact is not None
         and not result.measured

@@ -98,4 +98,4 @@ def _outcome(result: Result) -> str:
     kind = _kind(result)
     if kind == "passed" and result.outcome is not None and result.outcome.within_noise:
         return "passed, within noise"
-    return "not measured here" if kind == "unmeasured" else kind
+    return "not judged" if kind == "unmeasured" else kind

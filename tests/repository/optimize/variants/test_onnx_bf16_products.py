@@ -144,7 +144,7 @@ def test_it_is_served_on_a_gpu_alone(write_model: WriteModel, root: Path) -> Non
     its answers were not compared."""
     spec_of(write_model, ", max_batch_size: 4")
     built = build_repository(root, ["net"], target="gpu", gpu="there is no GPU")
-    assert any(f"net: {VARIANT} is served without a look at its answers" in note for note in built.notes)
+    assert any(f"net: {VARIANT} is served, and the gate has not judged its answers" in note for note in built.notes)
     text = (root / "model_repository_gpu" / "net" / "config.pbtxt").read_text()
     assert "kind: KIND_GPU" in text
     spec_of(write_model, ", instance_group: [{kind: cpu}]")
