@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,7 @@ from tritonkit.repository.optimize import Result, evaluate
 from tritonkit.repository.optimize.container import Container
 from tritonkit.repository.optimize.variants import in_container, variant_of
 from tritonkit.repository.report import collect
+from tritonkit.repository.report.rows import rows
 
 SOURCE = Path(__file__).resolve().parent / "trtexec.c"
 PROGRAM = "usr/src/tensorrt/bin/trtexec"
@@ -80,6 +82,10 @@ def import_image(folder: Path, image: str, flags: list[str] | None, address: str
         if flags is not None:
             command = ["gcc", "-static", "-O1", "-Wall", *flags, "-o", str(folder / "trtexec"), str(SOURCE)]
             subprocess.run(command, check=True)
+            for place in reversed(Path(PROGRAM).parents[:-1]):  # for all: root has no more rights there than others
+                entry = tarfile.TarInfo(str(place))
+                entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+                files.addfile(entry)
             files.add(folder / "trtexec", PROGRAM)
     done = run(
         "docker", "import", "--change", "ENV TRITON_SERVER_VERSION=2.51.0", str(archive), image, DOCKER_HOST=address
@@ -109,7 +115,8 @@ def test_a_plan_is_built_and_published(root: Path) -> None:
     done = run(*command, cwd=root, **image)
     assert done.returncode == 0, done.stderr
     assert "trtexec: &&&& RUNNING TensorRT.trtexec" in done.stderr
-    assert "net: tensorrt-fp16 is served without a look at its answers: a plan from a container" in done.stderr
+    assert "net: tensorrt-fp16 is served, and the gate has not judged its answers: a plan from a" in done.stderr
+    assert "not judged" in done.stdout
     published = root / "model_repository_nvidia" / "net"
     assert 'backend: "tensorrt"' in (published / "config.pbtxt").read_text()
     record = json.loads((published / "1" / "plan.json").read_text())
@@ -153,7 +160,8 @@ def test_every_command_knows_a_plan_from_a_container(root: Path, monkeypatch: py
     artifacts, served = find_artifacts(spec, root, (), "nvidia", served_alone=True)
     assert (served, artifacts[served].tools["image"]) == ("tensorrt-fp16", "trtexec:works")
     (report,) = collect(root, ["net"], threads=1)
-    assert {"tensorrt-fp16"} <= {result.variant for result in report.results}
+    plan = next(row for row in rows(report) if row["variant"] == "tensorrt-fp16")
+    assert (plan["outcome"], report.front.count("tensorrt-fp16")) == ("not judged", 0)
     assert report.missing["tensorrt-fp32"] == "not built"
     file = root / "models" / "net" / "model.yaml"
     file.write_text(file.read_text().replace("max_batch_size: 8", "max_batch_size: 16"))
@@ -162,16 +170,33 @@ def test_every_command_knows_a_plan_from_a_container(root: Path, monkeypatch: py
 
 
 @pytest.mark.usefixtures("docker")
-def test_an_interrupted_build_leaves_no_container(root: Path) -> None:
-    """The container is removed with what it does."""
-    command = [*write_project(root), "--image=trtexec:waits"]
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_a_container_ends_with_its_build(root: Path, number: signal.Signals) -> None:
+    """However the build ends: the container is removed with what it does."""
+    with ending(root, "--image=trtexec:waits") as build:
+        build.send_signal(number)
+        _, errors = build.communicate()
+    assert build.returncode == (130 if number == signal.SIGINT else -number), errors
+
+
+@pytest.mark.usefixtures("docker")
+def test_a_container_ends_with_a_step_that_takes_too_long(root: Path) -> None:
+    """The process that built is killed then."""
+    with ending(root, "--image=trtexec:waits", "--step-timeout=5s") as build:
+        _, errors = build.communicate()
+    assert (build.returncode, "making tensorrt-fp16: it did not end within 5 s" in errors) == (3, True), errors
+
+
+@contextmanager
+def ending(root: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """A build whose container runs, and is gone after the build."""
+    command = [*write_project(root), *options]
     with subprocess.Popen(command, cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as build:
         try:
             eventually(lambda: run("docker", "ps", "--quiet").stdout, "a container")
+            yield build
         finally:
-            build.send_signal(signal.SIGINT)
-        _, errors = build.communicate()
-    assert build.returncode == 130, errors
+            build.kill()
     eventually(lambda: not run("docker", "ps", "--all", "--quiet").stdout, "the container is gone")
 
 

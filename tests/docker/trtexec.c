@@ -22,6 +22,21 @@ static int writes_into_network(void) {
   return 1;
 }
 
+// Whether a line of the kernel's status of this process is there.
+static int has_status(const char* wanted) {
+  char line[256];
+  int found = 0;
+  FILE* status = fopen("/proc/self/status", "r");
+  while (status != NULL && fgets(line, sizeof line, status) != NULL) {
+    if (strcmp(line, wanted) == 0) found = 1;
+  }
+  if (status != NULL) fclose(status);
+  return found;
+}
+
+// Whether this process can get neither capabilities nor the rights of a program's owner.
+static int is_confined(void) { return has_status("CapBnd:\t0000000000000000\n") && has_status("NoNewPrivs:\t1\n"); }
+
 int main(int count, char** words) {
   printf("&&&& RUNNING TensorRT.trtexec [TensorRT v100500] [b18] #");
   for (int place = 0; place < count; ++place) printf(" %s", words[place]);
@@ -35,6 +50,10 @@ int main(int count, char** words) {
   FILE* network = fopen(value(count, words, "--onnx="), "rb");
   if (network == NULL || writes_into_network()) {
     say("E", "the network cannot be read, or its folder can be written");
+    return 1;
+  }
+  if (!is_confined()) {
+    say("E", "the container has rights that nothing needs");
     return 1;
   }
 #ifdef WAITS

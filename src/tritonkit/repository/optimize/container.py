@@ -10,10 +10,10 @@ import re
 import secrets
 import shutil
 import subprocess
+import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +25,9 @@ __all__ = ["INPUT", "OUTPUT", "Container", "Program"]
 INPUT, OUTPUT = Path("/network"), Path("/plan")
 """Folders in the container: what the program reads, and its working folder."""
 
+_PROCESS = Path(__file__).with_name("container_process.py")
+_CLOSED = ("--network", "none", "--cap-drop", "ALL", "--security-opt", "no-new-privileges")
+"""Options that leave a container neither a network nor rights."""
 _PROGRAMS = ("/usr/src/tensorrt/bin", "/opt/tensorrt/bin")
 """Folders of TensorRT's programs, which the PATH of NVIDIA's image with Triton lacks."""
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -66,7 +69,7 @@ class Container:
     tell: Callable[[str], None] = lambda _: None
 
     def run(self, program: Program, where: str) -> None:
-        """Run a program without a network, and with no other folders of this machine.
+        """Run a program without a network and without capabilities, and with no other folders of this machine.
 
         BuildError with its log if docker cannot start it, or if it fails.
         """
@@ -77,17 +80,19 @@ class Container:
         user = _user(self._ask(docker, "info", "--format", "{{json .SecurityOptions}}", where=where))
         search = ":".join((self._search_path(docker, where), *_PROGRAMS))
         name = f"tritonkit-{secrets.token_hex(6)}"
-        words = [docker, "run", "--rm", "--name", name, "--gpus", "all", "--network", "none", *user, *_devices()]
+        words = [docker, "run", "--rm", "--name", name, "--gpus", "all", *_CLOSED, *user, *_devices()]
         words += ["--env", f"PATH={search}"]
         words += ["--mount", _mount(program.reads, INPUT, "readonly"), "--mount", _mount(program.writes, OUTPUT)]
         words += ["--workdir", str(OUTPUT), "--entrypoint", program.command[0], self.image, *program.command[1:]]
-        with _removed_at_error(docker, name):
-            code, lines = self._follow(words, program)
+        code, lines = self._follow([sys.executable, "-I", str(_PROCESS), docker, name, *words], program)
         if code:
             raise self._failure(code, lines, program, where)
 
     def _follow(self, words: Sequence[str], program: Program) -> tuple[int, list[str]]:
-        """The exit code of `docker run`, and the lines of a failure's message; all lines go into the log."""
+        """The exit code of `docker run`, and the lines of a failure's message; all lines go into the log.
+
+        The container is ended if this process ends before it.
+        """
         told_at, last, errors = 0.0, deque[str](maxlen=_LAST_LINES), list[str]()
         with program.log.open("w", errors="replace") as log, _started(words) as process:
             assert process.stdout is not None  # noqa: S101  made with a pipe
@@ -138,9 +143,12 @@ class Container:
 
 
 def _started(words: Sequence[str]) -> subprocess.Popen[str]:
-    """A process whose output, errors among it, is read as text."""
-    pipe, null, same = subprocess.PIPE, subprocess.DEVNULL, subprocess.STDOUT
-    return subprocess.Popen(words, stdin=null, stdout=pipe, stderr=same, text=True, errors="replace")
+    """A process whose output, errors among it, is read as text; the end of its input tells that this one has ended."""
+    pipe, same = subprocess.PIPE, subprocess.STDOUT
+    # In a session of its own: Ctrl-C in a terminal reaches this process alone.
+    return subprocess.Popen(
+        words, stdin=pipe, stdout=pipe, stderr=same, text=True, errors="replace", start_new_session=True
+    )
 
 
 def _user(security: str) -> list[str]:
@@ -171,13 +179,3 @@ def _with_tensorrt(image: str) -> str:
     """NVIDIA's image with TensorRT alone, of the same release where the name tells it."""
     release = re.search(r":(\d\d\.\d\d)", image)
     return f"nvcr.io/nvidia/tensorrt:{release[1] if release else release_text(EMBEDDED)}-py3"
-
-
-@contextmanager
-def _removed_at_error(docker: str, name: str) -> Iterator[None]:
-    """End a container that an interrupted command leaves."""
-    try:
-        yield
-    except BaseException:
-        subprocess.run([docker, "rm", "--force", name], capture_output=True, check=False)
-        raise
