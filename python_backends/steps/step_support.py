@@ -83,11 +83,18 @@ class Step:
 
     def read(self, request: Any, name: str) -> np.ndarray:
         """An input of a request, always with a batch axis first."""
+        array = self.read_optional(request, name)
+        if array is None:
+            raise ValueError(f"input '{name}' is missing")
+        return array
+
+    def read_optional(self, request: Any, name: str) -> np.ndarray | None:
+        """The same for an input that a request may leave out; None where it does."""
         for tensor in request.inputs():
             if tensor.name() == name:
                 array: np.ndarray = tensor.as_numpy()
                 return array if self.batched else array[None]
-        raise ValueError(f"input '{name}' is missing")
+        return None
 
     def answer(
         self,

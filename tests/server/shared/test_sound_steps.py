@@ -18,11 +18,21 @@ from tests.server.sharing import SharedBackends
 AUDIO_IO = tensors("input", audio="STRING [1]") + tensors(
     "output", waveform="FP32 [-1]", samples="INT32 [1]", attention_mask="INT64 [-1]"
 )
+MEL_IO = tensors("input", waveform="FP32 [-1]", samples="INT32 [1] optional: true") + tensors(
+    "output", features="FP32 [-1, 40]", frames="INT32 [1]"
+)
+CTC_IO = tensors("input", logits="FP32 [-1, -1]", samples="INT32 [1]") + tensors(
+    "output", text="STRING [1]", score="FP32 [1]"
+)
 
 
 def write_steps(root: Path) -> None:
     """Each step, as it is published."""
     step(root / "decode_audio", "decode_audio", AUDIO_IO, attention_mask="true", buckets="0.5", max_seconds="1")
+    step(root / "log_mel", "log_mel", MEL_IO, kind="kaldi", mels="40")
+    more = {"length": "samples", "stride": "10", "field": "10", "vocabulary": "tokens.txt"}
+    folder = step(root / "ctc_decode", "ctc_decode", CTC_IO, **more).parent
+    (folder / "tokens.txt").write_text("<pad>\n|\nÄ\nB\n")
 
 
 @pytest.fixture(scope="module")
@@ -65,3 +75,23 @@ def test_an_error_names_the_item(client: grpc.InferenceServerClient) -> None:
     """The second file of a request is named."""
     with pytest.raises(InferenceServerException, match="'decode_audio': input 'audio', item 1: the file is empty"):
         ask(client, "decode_audio", audio=items(encoded(tone(100)), b""))
+
+
+def test_features_are_of_the_sound_alone(client: grpc.InferenceServerClient) -> None:
+    """A request may leave out how many samples are sound; then all are."""
+    waveform = tone(2_000)[None]
+    short = ask(client, "log_mel", waveform=waveform, samples=np.int32([[1_000]]))
+    whole = ask(client, "log_mel", waveform=waveform)
+    assert (short["frames"].tolist(), whole["frames"].tolist()) == ([[4]], [[11]])
+    np.testing.assert_allclose(short["features"][0], whole["features"][0, :4], rtol=1e-5)
+    with pytest.raises(InferenceServerException, match="'waveform', item 0: samples is 2001, wanted 1 to 2000"):
+        ask(client, "log_mel", waveform=waveform, samples=np.int32([[2_001]]))
+
+
+def test_text_of_the_frames_that_count(client: grpc.InferenceServerClient) -> None:
+    """Each item of a request has its own length."""
+    logits = np.float32(np.eye(4)[[2, 2, 0, 2, 1, 3]] * 9)[None]
+    given = ask(client, "ctc_decode", logits=logits.repeat(2, axis=0), samples=np.int32([[60], [39]]))
+    assert [text.decode() for text in given["text"][:, 0]] == ["ÄÄ B", "Ä"]
+    with pytest.raises(InferenceServerException, match="input 'logits', found 3 classes, wanted 4"):
+        ask(client, "ctc_decode", logits=logits[:, :, :3], samples=np.int32([[60]]))
