@@ -134,10 +134,10 @@ class Job:
     def _proven(self, signature: Signature, run: Callable[[Batch], Batch], file: Path) -> Independence:
         self.say("proving that items are independent")
         hints = self._hints_for(signature)
-        samples = self._samples_for(signature, hints)
-        verdict = prove_network(self.spec, signature, samples, hints, run, file)
+        prepared = self._prepared_for(signature, hints)
+        verdict = prove_network(self.spec, signature, prepared.batches, hints, run, file)
         if verdict.state == "coupled" and is_quantized(self.number_format):
-            return self._judged(run, samples, verdict.seen)
+            return self._judged(run, prepared.batches, prepared, verdict.seen)
         return verdict
 
     def prove_rounded(self, run: Callable[[Batch], Batch]) -> Independence:
@@ -147,11 +147,13 @@ class Job:
         """
         if demand(self.spec.model.serving) == "declared":
             return DECLARED
-        return self._judged(run, self.samples)
+        return self._judged(run, self.samples, self.prepared)
 
-    def _judged(self, run: Callable[[Batch], Batch], samples: list[Batch], seen: str = "") -> Independence:
+    def _judged(
+        self, run: Callable[[Batch], Batch], samples: list[Batch], prepared: PreparedSamples, seen: str = ""
+    ) -> Independence:
         self.say("measuring what an outlier does to the other items")
-        return judge_neighbors(self.spec, run, samples, seen, self.prepared)
+        return judge_neighbors(self.spec, run, samples, seen, prepared)
 
     def _made_base(self) -> Artifact | None:
         return self.base if "base" in self.__dict__ else self._known_base
