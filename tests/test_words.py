@@ -118,7 +118,7 @@ PLAIN = [
     "tests/repository/publish",
     "tests/repository/render",
     "tests/repository/report",
-    "tests/repository/test_scaffold.py",
+    "tests/repository/scaffold",
     "tests/serve",
     "tests/server/backends",
     "tests/server/bench",

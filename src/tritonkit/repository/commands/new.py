@@ -40,6 +40,10 @@ class NetworkOptions:
         ),
     ] = None
     weights: Annotated[Path | None, Option("With --torch: a .safetensors or checkpoint file.", metavar="FILE")] = None
+    hf: Annotated[
+        Path | None,
+        Option("A Hugging Face checkpoint of an encoder, with safetensors: texts, images or audio.", metavar="FOLDER"),
+    ] = None
     llm: Annotated[
         Path | None, Option("A Hugging Face checkpoint of a language model, with safetensors.", metavar="FOLDER")
     ] = None
@@ -57,26 +61,32 @@ def command(
     Example: tritonkit new resnet --torch network:build --input pixels=FP32:3,224,224
     """
     from tritonkit.repository.modelspec import load
-    from tritonkit.repository.scaffold import new_from_checkpoint, new_from_onnx, new_from_torch
+    from tritonkit.repository.scaffold import new_from_checkpoint, new_from_hf, new_from_onnx, new_from_torch
 
     project = project_or_here(root)
     _check(
-        {"--onnx": network.onnx, "--torch": network.torch, "--llm": network.llm},
+        {"--onnx": network.onnx, "--torch": network.torch, "--hf": network.hf, "--llm": network.llm},
         {"--input": network.inputs, "--weights": network.weights},
     )
     if network.onnx is not None:
-        folder = new_from_onnx(project, name, network.onnx)
+        folders = [new_from_onnx(project, name, network.onnx)]
+    elif network.hf is not None:
+        folders = new_from_hf(project, name, network.hf, note)
     elif network.llm is not None:
-        folder = new_from_checkpoint(project, name, network.llm, note)
+        folders = [new_from_checkpoint(project, name, network.llm, note)]
     else:
-        folder = new_from_torch(project, name, network.torch or "", network.inputs or (), network.weights, Path.cwd())
-    load(folder, project)
+        taken = network.inputs or ()
+        folders = [new_from_torch(project, name, network.torch or "", taken, network.weights, Path.cwd())]
+    for folder in folders:
+        load(folder, project)
     if as_json:
-        print_json({"name": name, "folder": str(folder)})
+        for folder in folders:
+            print_json({"name": folder.name, "folder": str(folder)})
         return
-    for file in sorted(folder.iterdir()):
+    for file in (file for folder in folders for file in sorted(folder.iterdir())):
         note(f"wrote {file.relative_to(project)}")
-    build, serve = f"tritonkit build {name}", f"tritonkit serve --model {name}"
+    build = f"tritonkit build {' '.join(folder.name for folder in folders)}"
+    serve = f"tritonkit serve {' '.join(f'--model {folder.name}' for folder in folders)}"
     if network.llm is None and _serves_on_gpu(project):
         build, serve = f"{build} --target gpu", f"{serve} --repository model_repository_gpu"
     note(f"next: {build} && {serve}")

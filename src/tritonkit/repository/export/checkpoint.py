@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from tritonkit.repository.export.safetensors_header import check_header
 from tritonkit.resources import shipped_modules
 from tritonkit.text import first_line
 
-__all__ = ["CARRIED", "Checkpoint", "read_checkpoint"]
+__all__ = ["CARRIED", "Checkpoint", "check_files", "check_weights", "read_checkpoint", "read_errors", "read_json"]
 
 CARRIED = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 """Files that a server needs in addition to the network; the second and the last may be absent."""
@@ -61,7 +61,7 @@ class Checkpoint:
     @property
     def configuration(self) -> str:
         """Its config.json, with the sizes under their usual names too."""
-        facts = _read_json(self.folder / "config.json") | dict(self.sizes)
+        facts = read_json(self.folder / "config.json") | dict(self.sizes)
         return json.dumps(facts, indent=1, sort_keys=True) + "\n"
 
     @property
@@ -82,7 +82,7 @@ class Checkpoint:
             BuildError: the weights cannot be read, or do not fit the configuration.
         """
         torch, transformers = need("torch", "build"), need("transformers", "models")
-        with _read_errors(self.folder, "weights that fit its config.json"), quiet():
+        with read_errors(self.folder, "weights that fit its config.json"), quiet():
             module, report = transformers.AutoModelForCausalLM.from_pretrained(
                 str(self.folder),
                 local_files_only=True,
@@ -110,9 +110,9 @@ def read_checkpoint(folder: Path) -> Checkpoint:
             longer than their header says; the architecture is not one of transformers' causal language models, or
             comes with its own code; the chat template cannot be served.
     """
-    _check_files(folder)
-    _check_weights(folder)
-    config = _read_json(folder / "config.json")
+    check_files(folder)
+    check_weights(folder)
+    config = read_json(folder / "config.json")
     architecture = next(iter(config.get("architectures") or []), "none")
     if config.get("auto_map"):
         raise BuildError(
@@ -127,8 +127,9 @@ def read_checkpoint(folder: Path) -> Checkpoint:
             f"{folder / 'config.json'} architectures",
             found=architecture,
             wanted="a causal language model of transformers, such as LlamaForCausalLM",
+            todo="for an encoder: tritonkit new NAME --hf FOLDER",
         )
-    with _read_errors(folder / "config.json", "a configuration of transformers"):
+    with read_errors(folder / "config.json", "a configuration of transformers"):
         read = transformers.AutoConfig.from_pretrained(str(folder), local_files_only=True)
     values = {name: getattr(read, name, None) for name in (*_SIZES, *_MORE_SIZES)}
     sizes = {name: size for name, size in values.items() if isinstance(size, int)}
@@ -145,8 +146,8 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     return Checkpoint(folder, architecture, sizes)
 
 
-def _carried(folder: Path) -> list[Path]:
-    return [file for name in CARRIED if os.path.lexists(file := folder / name)]
+def _carried(folder: Path, names: Sequence[str] = CARRIED) -> list[Path]:
+    return [file for name in names if os.path.lexists(file := folder / name)]
 
 
 def _windows(config: Any) -> Iterator[int]:
@@ -170,7 +171,8 @@ def _check_adapter(folder: Path) -> None:
         )
 
 
-def _check_files(folder: Path) -> None:
+def check_files(folder: Path, needed: Sequence[str] = _NEEDED, carried: Sequence[str] = CARRIED) -> None:
+    """Check that a checkpoint's folder has what is needed: plain files, weights without pickles, no adapter."""
     if not folder.is_dir():
         raise BuildError(
             str(folder),
@@ -179,7 +181,7 @@ def _check_files(folder: Path) -> None:
             todo="download it from the Hub: hf download OWNER/NAME --local-dir FOLDER",
         )
     _check_adapter(folder)
-    for name in _NEEDED:
+    for name in needed:
         if not os.path.lexists(folder / name):
             raise BuildError(
                 str(folder),
@@ -187,7 +189,7 @@ def _check_files(folder: Path) -> None:
                 wanted="a Hugging Face checkpoint that has it",
                 todo="save the model and its fast tokenizer with save_pretrained",
             )
-    for file in _carried(folder):
+    for file in _carried(folder, carried):
         plain_file(file, folder, _MOST_TEMPLATE_BYTES if file.suffix == ".jinja" else _MOST_BYTES)
     if any(folder.glob(f"*{_WEIGHTS}")):
         return
@@ -201,14 +203,14 @@ def _check_files(folder: Path) -> None:
     )
 
 
-def _check_weights(folder: Path) -> None:
+def check_weights(folder: Path) -> None:
     """Check that each file fits its header, and that the index names no other file."""
     files = sorted(folder.glob(f"*{_WEIGHTS}"))
     for file in files:
         check_header(plain_file(file, folder))
     for index in folder.glob(f"*{_WEIGHTS}.index.json"):
         plain_file(index, folder, _MOST_BYTES)
-        places = _read_json(index).get("weight_map")
+        places = read_json(index).get("weight_map")
         named = set(places.values()) if isinstance(places, dict) else {places}
         if unknown := named - {file.name for file in files}:
             raise BuildError(
@@ -235,7 +237,7 @@ def _check_sizes(folder: Path, sizes: Mapping[str, int]) -> None:
 def _check_tokenizer(folder: Path) -> None:
     """Check that the tokenizer and the chat template can be served, whatever their input."""
     [tokenizer] = shipped_modules(["python_backends/backends/llm"], "llm_tokenizer")
-    if why := tokenizer.refusal(_read_json(folder / "tokenizer.json")):
+    if why := tokenizer.refusal(read_json(folder / "tokenizer.json")):
         raise BuildError(
             str(folder / "tokenizer.json"),
             found=why,
@@ -243,11 +245,12 @@ def _check_tokenizer(folder: Path) -> None:
             todo="copy the tokenizer again from the original checkpoint",
         )
     file = folder / "tokenizer_config.json"
-    check_chat(folder, _read_json(file) if file.exists() else {})
+    check_chat(folder, read_json(file) if file.exists() else {})
 
 
-def _read_json(file: Path) -> dict[str, Any]:
-    with _read_errors(file, "a JSON object"):
+def read_json(file: Path) -> dict[str, Any]:
+    """The object of a JSON file of a checkpoint."""
+    with read_errors(file, "a JSON object"):
         value = json.loads(file.read_text(encoding="utf-8"))
         if not isinstance(value, dict):
             raise TypeError(f"it is a {type(value).__name__}")
@@ -255,7 +258,7 @@ def _read_json(file: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def _read_errors(where: Path, wanted: str) -> Iterator[None]:
+def read_errors(where: Path, wanted: str) -> Iterator[None]:
     """Turn a failure of a library or a file into the error of a checkpoint."""
     try:
         yield

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import traceback
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ def export_onnx(spec: Spec, module: Any, example: Batch, batched: bool, file: Pa
             )
     except Exception as error:
         raise explain(spec, error) from error
+    _free_names(program.model.graph)
     if batched:  # else each request has its own shape
         _hold_to_static_outputs(spec, program)
     hold_to_free_inputs(spec, program.model.graph, batched)
@@ -49,6 +51,21 @@ def export_onnx(spec: Spec, module: Any, example: Batch, batched: bool, file: Pa
     constants = (value.const_value for value in program.model.graph.initializers.values())
     weights = sum(tensor.nbytes for tensor in constants if tensor is not None)
     program.save(file, external_data=weights > MAX_WEIGHT_BYTES)
+
+
+def _free_names(graph: Any) -> None:
+    """Rename inner tensors that have the name of an input or output.
+
+    The exporter names them after operators and parameters, such as `embedding`, and does not look for these names when
+    it gives inputs and outputs those of the spec.
+    """
+    outer = {id(value): value.name for value in (*graph.inputs, *graph.outputs)}
+    inner = [*graph.initializers.values(), *(value for node in graph.all_nodes() for value in node.outputs)]
+    taken = {value.name for value in inner} | set(outer.values())
+    for value in inner:
+        if id(value) not in outer and value.name in outer.values():
+            value.name = next(name for n in count() if (name := f"{value.name}_{n}") not in taken)
+            taken.add(value.name)
 
 
 def dynamic_shapes(torch: Any, spec: Spec, batched: bool) -> tuple[dict[int, Any], ...]:

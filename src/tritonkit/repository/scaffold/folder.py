@@ -17,6 +17,10 @@ __all__ = ["refuse_taken", "write_folder"]
 
 _SCHEMA = "docs/model.schema.json"
 """The schema for editors, in a clone or written by `tritonkit schema`."""
+_MAP, _SEQUENCE = "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"
+_WIDTH = 120
+_SHORT = 120
+"""Characters of a dictionary in Python, up to which it is written in one line."""
 
 
 def refuse_taken(root: Path, name: str) -> None:
@@ -67,11 +71,38 @@ def write_folder(
 def _yaml_text(settings: Mapping[str, Any], below_network: Sequence[str], at_end: Sequence[str]) -> str:
     import yaml
 
+    class Dumper(yaml.SafeDumper):
+        """The usual one, which writes `_Braced` and `_Bracketed` in a line."""
+
+    Dumper.add_representer(_Braced, lambda dumper, value: dumper.represent_mapping(_MAP, value, flow_style=True))
+    Dumper.add_representer(
+        _Bracketed, lambda dumper, value: dumper.represent_sequence(_SEQUENCE, value, flow_style=True)
+    )
     lines: list[str] = []
     for key, value in settings.items():
-        in_network = key == "network" and bool(below_network)
-        # Short dictionaries in braces, except one that gets comments below it.
-        style = None if isinstance(value, dict) and not in_network else False
-        text = yaml.safe_dump({key: value}, sort_keys=False, default_flow_style=style, width=100)
-        lines += [*text.splitlines(), *(f"  {line}" for line in below_network if in_network)]
+        commented = key == "network" and bool(below_network)  # comments go below a block
+        text = yaml.dump({key: _styled(value, 0, commented)}, Dumper=Dumper, sort_keys=False, width=_WIDTH)
+        lines += [*text.splitlines(), *(f"  {line}" for line in below_network if commented)]
     return "\n".join([*lines, *at_end, ""])
+
+
+class _Braced(dict[str, Any]):
+    """A dictionary that is written in one line."""
+
+
+class _Bracketed(list[Any]):
+    """A list that is written in one line."""
+
+
+def _styled(value: Any, depth: int, block: bool = False) -> Any:
+    """In one line: lists of plain values, and short dictionaries that are of plain values or lie two levels deep."""
+    if isinstance(value, Mapping):
+        nested = any(isinstance(item, Mapping) for item in value.values())
+        if not block and (depth > 1 or not nested) and len(str(value)) <= _SHORT:
+            return _Braced(value)
+        return {key: _styled(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        if not any(isinstance(item, Mapping) for item in value):
+            return _Bracketed(value)
+        return [_styled(item, depth + 1, block=True) for item in value]
+    return value

@@ -56,6 +56,22 @@ def test_a_torch_folder_from_a_file_here_builds(root: Path, tmp_path: Path) -> N
     assert build(plan(spec, cache), cache).signature.outputs[1].shape == (-1,)
 
 
+def test_names_inside_the_network_may_be_those_of_its_outputs(root: Path, tmp_path: Path) -> None:
+    """The exporter names inner tensors after parameters and operators, such as `scale` and `embedding`."""
+    (tmp_path / "net.py").write_text(
+        "import torch\nclass Net(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.scale = torch.nn.Parameter(torch.ones(4) * 2)\n        self.table = torch.nn.Embedding(5, 4)\n"
+        "    def forward(self, mul):\n        rows = self.table(mul)\n"
+        "        return {'scale': rows * self.scale, 'embedding': rows * self.scale + 1}\n"
+        "def build():\n    return Net()\n"
+    )
+    spec = load(new_from_torch(root, "net", "net:build", ["mul=INT64:3"], None, tmp_path), root)
+    cache = BuildCache(root / "cache")
+    signature = build(plan(spec, cache), cache).signature
+    assert [tensor.name for tensor in signature.inputs] == ["mul"]
+    assert [tensor.name for tensor in signature.outputs] == ["scale", "embedding"]
+
+
 def test_a_torch_folder_from_an_installed_module_builds(root: Path, tmp_path: Path) -> None:
     """A factory in a package is imported, not copied."""
     spec = load(new_from_torch(root, "ident", "torch.nn:Identity", ["x=FP32:4"], None, tmp_path), root)

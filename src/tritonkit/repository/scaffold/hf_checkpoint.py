@@ -1,0 +1,225 @@
+"""A local Hugging Face checkpoint of an encoder: its checked files, its configuration and its task."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tritonkit.errors import BuildError
+from tritonkit.extras import need
+from tritonkit.repository.export.checkpoint import check_files, check_weights, read_errors, read_json
+from tritonkit.repository.export.plain_files import plain_file
+from tritonkit.repository.export.quiet import quiet
+
+__all__ = ["AUTO_CLASSES", "CHECKPOINT", "TOWERS", "Encoder", "read_encoder"]
+
+CHECKPOINT = "checkpoint"
+"""The folder of a model that has the copy."""
+AUTO_CLASSES = {
+    "SEQUENCE_CLASSIFICATION": "AutoModelForSequenceClassification",
+    "TOKEN_CLASSIFICATION": "AutoModelForTokenClassification",
+    "QUESTION_ANSWERING": "AutoModelForQuestionAnswering",
+    "IMAGE_CLASSIFICATION": "AutoModelForImageClassification",
+    "AUDIO_CLASSIFICATION": "AutoModelForAudioClassification",
+    "CTC": "AutoModelForCTC",
+}
+"""A task in the names of transformers' tables -> its class that loads a checkpoint."""
+
+
+@dataclass(frozen=True)
+class Towers:
+    """transformers' classes of two towers, and the names of their vectors.
+
+    Args:
+        fixed: whether each text is padded to the longest, which the network does not mask.
+    """
+
+    text: str
+    text_vector: str
+    image: str
+    image_vector: str
+    fixed: bool = False
+
+    def width(self, config: Any, part: str) -> int:
+        """Numbers in a vector of a tower."""
+        projected = self.image_vector == "image_embeds"
+        return int(config.projection_dim if projected else getattr(config, part).hidden_size)
+
+
+TOWERS = {
+    "clip": Towers("CLIPTextModelWithProjection", "text_embeds", "CLIPVisionModelWithProjection", "image_embeds"),
+    "siglip": Towers("SiglipTextModel", "pooler_output", "SiglipVisionModel", "pooler_output", fixed=True),
+}
+"""Type of model -> its towers."""
+_BODIES = ("", "FOR_MASKED_LM", "FOR_PRETRAINING")
+"""Tables of architectures whose body, without a head, gives vectors."""
+_SUPPORTED = (
+    "one for sequence, token, image or audio classification, question answering or CTC, a body such as BertModel or"
+    " ViTModel, or two towers such as CLIPModel"
+)
+_MOST_BYTES = 1 << 20
+_FILES = (
+    "config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.json",
+    "preprocessor_config.json",
+    "modules.json",
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
+)
+"""Files other than weights that are read; only the first is always there."""
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """A checkpoint after its checks.
+
+    Args:
+        folder: the folder with its files.
+        architecture: transformers' class, such as BertForSequenceClassification.
+        task: a key of AUTO_CLASSES, "towers" for a text and an image tower, or "body" for a network without a head.
+        config: transformers' configuration.
+    """
+
+    folder: Path
+    architecture: str
+    task: str
+    config: Any
+
+    def read(self, name: str) -> dict[str, Any]:
+        """The object in one of its files; empty where the file is absent."""
+        file = self.folder / name
+        return read_json(plain_file(file, self.folder, _MOST_BYTES)) if os.path.lexists(file) else {}
+
+    @cached_property
+    def modules(self) -> list[tuple[str, str]]:
+        """Kind and folder of each module of sentence-transformers, such as ("Pooling", "1_Pooling")."""
+        file = self.folder / "modules.json"
+        if not file.is_file():
+            return []
+        with read_errors(file, "a list of modules with type and path"):
+            modules = json.loads(file.read_text(encoding="utf-8"))
+            return [(str(module["type"]).rpartition(".")[2], str(module["path"])) for module in modules]
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        """The tokenizer as transformers makes it."""
+        transformers = need("transformers", "models")
+        with read_errors(self.folder / "tokenizer.json", "a tokenizer of transformers"), quiet():
+            return transformers.AutoTokenizer.from_pretrained(
+                str(self.folder), local_files_only=True, trust_remote_code=False
+            )
+
+    @property
+    def takes(self) -> str:
+        """Name of the network's main input: input_ids, pixel_values, input_values or input_features."""
+        return str(getattr(need("transformers", "models"), self.architecture).main_input_name)
+
+    @property
+    def labels(self) -> list[str]:
+        """The classes in the order of the logits."""
+        return [str(self.config.id2label[number]) for number in sorted(self.config.id2label)]
+
+    @cached_property
+    def weights(self) -> list[Path]:
+        """The files with weights, and their index."""
+        return sorted([*self.folder.glob("*.safetensors"), *self.folder.glob("*.safetensors.index.json")])
+
+    def load(self, loader: str) -> tuple[Any, list[str]]:
+        """The network that one of transformers' classes loads, and the names of weights that the checkpoint lacks."""
+        torch, transformers = need("torch", "build"), need("transformers", "models")
+        with read_errors(self.folder, "weights that fit its config.json"), quiet():
+            module, report = getattr(transformers, loader).from_pretrained(
+                str(self.folder),
+                local_files_only=True,
+                trust_remote_code=False,
+                use_safetensors=True,
+                dtype=torch.float32,
+                output_loading_info=True,
+            )
+        return module.eval(), sorted(report["missing_keys"])
+
+    def refusal(self, file: str, found: str, wanted: str, todo: str = "") -> BuildError:
+        """An error about one of its files."""
+        return BuildError(str(self.folder / file), found=found, wanted=wanted, todo=todo)
+
+
+def read_encoder(folder: Path) -> Encoder:
+    """Read a folder, and refuse a checkpoint that cannot become a model folder.
+
+    Raises:
+        BuildError: a file is missing, unreadable or outside the folder; weights are pickles; the architecture is
+            unknown here, or comes with its own code.
+    """
+    check_files(folder, needed=("config.json",), carried=_FILES)
+    check_weights(folder)
+    facts = read_json(folder / "config.json")
+    architecture = next(iter(facts.get("architectures") or []), "none")
+    if facts.get("auto_map"):
+        raise BuildError(
+            f"{folder / 'config.json'} auto_map",
+            found="an architecture whose code lies in the checkpoint",
+            wanted="one of transformers' own; code in a checkpoint is never run",
+            todo="export the network to ONNX where you trust it, then: tritonkit new NAME --onnx FILE",
+        )
+    task = _task(folder, str(architecture))
+    transformers = need("transformers", "models")
+    with read_errors(folder / "config.json", "a configuration of transformers"), quiet():
+        config = transformers.AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+    if task == "body" and config.model_type in TOWERS:
+        task = "towers"
+    encoder = Encoder(folder, str(architecture), task, config)
+    if task == "towers" or encoder.takes == "input_ids":
+        _require_tokenizer(encoder)
+    if (task == "towers" or encoder.takes != "input_ids") and not os.path.lexists(folder / "preprocessor_config.json"):
+        raise encoder.refusal(
+            "preprocessor_config.json",
+            "no such file",
+            "how to prepare the input",
+            "copy it from the original checkpoint",
+        )
+    return encoder
+
+
+def _task(folder: Path, architecture: str) -> str:
+    """The task of an architecture by transformers' own tables."""
+    tables = need("transformers", "models").models.auto.modeling_auto
+    for task in ("AUDIO_CLASSIFICATION", *AUTO_CLASSES):
+        if architecture in _names(tables, f"FOR_{task}"):
+            return task
+    causal = architecture in _names(tables, "FOR_CAUSAL_LM")
+    # An embedding model may be a language model's body, which modules.json shows.
+    if (causal and (folder / "modules.json").is_file()) or (
+        not causal and any(architecture in _names(tables, table) for table in _BODIES)
+    ):
+        return "body"
+    raise BuildError(
+        f"{folder / 'config.json'} architectures",
+        found=f"{architecture}, a causal language model" if causal else architecture,
+        wanted=f"an encoder of transformers: {_SUPPORTED}",
+        todo="tritonkit new NAME --llm FOLDER"
+        if causal
+        else "serve it from an ONNX file (--onnx) or from Python of your own (--torch)",
+    )
+
+
+def _names(tables: Any, table: str) -> set[str]:
+    """The architectures in a table; some configurations have several."""
+    mapping = getattr(tables, f"MODEL_{table}_MAPPING_NAMES" if table else "MODEL_MAPPING_NAMES")
+    return {name for names in mapping.values() for name in ([names] if isinstance(names, str) else names)}
+
+
+def _require_tokenizer(encoder: Encoder) -> None:
+    if not os.path.lexists(encoder.folder / "tokenizer.json"):
+        raise encoder.refusal(
+            "tokenizer.json",
+            "no such file",
+            "the fast tokenizer in a file",
+            'make it: python -c "from transformers import AutoTokenizer as T;'
+            f" T.from_pretrained('{encoder.folder}').save_pretrained('{encoder.folder}')\"",
+        )

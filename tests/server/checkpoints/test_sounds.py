@@ -1,0 +1,36 @@
+"""Sound models of `tritonkit new --hf`: their answers are those of transformers."""
+
+from __future__ import annotations
+
+import io
+import wave
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.repository.scaffold.checkpoints import SOUND_FAMILIES, sound_checkpoint, sounds
+from tests.server.checkpoints.serving import served
+
+
+def waveform(encoded: bytes) -> np.ndarray:
+    """The samples of a file, float32 from -1 to 1."""
+    with wave.open(io.BytesIO(encoded)) as file:
+        return np.frombuffer(file.readframes(file.getnframes()), "<i2").astype(np.float32) / 32768
+
+
+@pytest.mark.parametrize("family", SOUND_FAMILIES)
+def test_classes_are_those_of_the_pipeline(tmp_path: Path, family: str) -> None:
+    """The probability of each label is that of transformers."""
+    from transformers import pipeline
+
+    labels = {0: "yes", 1: "no", 2: "up"}
+    given = {"id2label": labels, "label2id": {label: number for number, label in labels.items()}}
+    folder = sound_checkpoint(tmp_path / "checkpoint", family, "ForSequenceClassification", **given)
+    with served(tmp_path, {"classes": folder}) as client:
+        replies = [client.model("classes").predict(audio=encoded) for encoded in sounds()]
+    reference = pipeline("audio-classification", model=str(folder), top_k=None)
+    for encoded, reply in zip(sounds(), replies, strict=True):
+        expected = {entry["label"]: entry["score"] for entry in reference(waveform(encoded))}
+        names = [label.decode() for label in reply["label"][0]]
+        np.testing.assert_allclose(reply["score"][0], [expected[name] for name in names], rtol=1e-3, atol=1e-4)
