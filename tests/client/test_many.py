@@ -118,17 +118,23 @@ def test_items_under_way_together_share_a_request(models: dict[str, FakeModel]) 
 def test_one_bad_item_does_not_spoil_its_batch(models: dict[str, FakeModel]) -> None:
     """The model refuses a batch for one item's sake: that item's caller alone hears of it."""
 
+    sizes: list[int] = []
+
     def picky(inputs: Any) -> Any:
+        sizes.append(len(inputs["image"]))
+        time.sleep(0.005)  # so that others come meanwhile
         if any(image == b"bad" for image in inputs["image"].ravel()):
             raise InferenceError("model digits", found="it cannot read an image")
         return models["digits"].function(inputs)
 
-    served = {"digits": replace(models["digits"], function=picky, independent_items="declared")}
+    # Only requests that may run twice are sent again.
+    served = {"digits": replace(models["digits"], function=picky, independent_items="declared", idempotent=True)}
     with Client(transport=MemoryTransport(served), batching=Adaptive()) as client:
         images = [b"bad" if n % 7 == 3 else b"x" * n for n in range(40)]
         replies = list(client.model("digits").try_many(images, concurrency=16))
     for image, reply in zip(images, replies, strict=True):
         assert isinstance(reply, InferenceError) == (image == b"bad")
+    assert max(sizes) > 1
 
 
 def test_the_cache_answers_equal_calls(models: dict[str, FakeModel]) -> None:
