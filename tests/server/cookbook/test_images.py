@@ -14,6 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
+from tests.repository.scaffold.checkpoints import TEXTS, tower_checkpoint
 from tests.server.cookbook.conftest import Answer
 from tests.server.kitchen import Kitchen, Page
 
@@ -159,3 +160,44 @@ def test_detection_with_yolo(place: Kitchen, answers: Answer) -> None:
             ]
             assert min(near) < 0.5
     assert not reply["score"].ravel()[count:].any()
+
+
+def test_images_and_texts_in_one_space(place: Kitchen, answers: Answer) -> None:
+    """Vectors of both towers, and the program's order, are those of transformers, for 16 callers at the same time."""
+    from tokenizers import Tokenizer
+    from transformers import AutoImageProcessor, CLIPModel
+
+    folder = tower_checkpoint(place.folder / "clip")
+    pictures = [picture(number) for number in range(32)]
+    (place.folder / "photo.jpg").write_bytes(pictures[0])
+    place.cook(Page.read("image-and-text"))
+    texts = ["a photo of a cat", "a photo of a dog", *TEXTS]
+    network, processor = CLIPModel.from_pretrained(folder).eval(), AutoImageProcessor.from_pretrained(folder)
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.enable_truncation(32)
+    pixels = processor([Image.open(io.BytesIO(data)) for data in pictures], return_tensors="pt")["pixel_values"]
+    vectors = []
+    for text in texts:
+        ids = torch.tensor([tokenizer.encode(text).ids])
+        with torch.inference_mode():
+            output = network(input_ids=ids, attention_mask=torch.ones_like(ids), pixel_values=pixels)
+        vectors.append(output.text_embeds[0].numpy())
+    images = np.concatenate([reply["embedding"] for reply in answers(place, "clip_image", _items("image", pictures))])
+    # A resized pixel may be one step of 255 away, because decode_image cuts before it resizes.
+    np.testing.assert_allclose(images, output.image_embeds, rtol=0.02, atol=0.02)
+    replies = answers(place, "clip_text", _items("text", texts * 4))
+    np.testing.assert_allclose(
+        np.concatenate([reply["embedding"] for reply in replies]), vectors * 4, rtol=1e-3, atol=1e-4
+    )
+    printed = [line.split(" ", 1) for line in place.output.splitlines()]
+    similarities = {
+        text: float(vector @ output.image_embeds[0].numpy()) for text, vector in zip(texts, vectors, strict=True)
+    }
+    assert {text for _, text in printed} == set(texts[:2])
+    assert float(printed[0][0]) >= float(printed[1][0])
+    for similarity, text in printed:
+        assert abs(float(similarity) - similarities[text]) < 0.02
+
+
+def _items(name: str, values: list[Any]) -> list[dict[str, Any]]:
+    return [{name: [value]} for value in values]
