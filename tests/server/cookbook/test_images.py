@@ -162,6 +162,55 @@ def test_detection_with_yolo(place: Kitchen, answers: Answer) -> None:
     assert not reply["score"].ravel()[count:].any()
 
 
+class Segmenter(torch.nn.Module):
+    """A network with the output of SegFormer: scores of each class at a fourth of the resolution."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = torch.nn.Conv2d(3, 5, 4, 4)
+
+    def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
+        """Images float32 [batch, 3, height, width] to logits float32 [batch, 5, height / 4, width / 4]."""
+        return self.features(pixel_values)
+
+
+def segmented(network: Segmenter, data: bytes) -> np.ndarray:
+    """Scores float32 [classes, height, width] of a picture's pixels, as transformers resizes them."""
+    image = Image.open(io.BytesIO(data)).convert("RGB")
+    pixels = np.asarray(image.resize((512, 512), Image.Resampling.BILINEAR), np.float32) / 255
+    pixels = (pixels - np.float32([0.485, 0.456, 0.406])) / np.float32([0.229, 0.224, 0.225])
+    with torch.inference_mode():
+        logits = network(torch.from_numpy(pixels.transpose(2, 0, 1))[None])
+        size = (image.height, image.width)
+        return torch.nn.functional.interpolate(logits, size, mode="bilinear", align_corners=False)[0].numpy()
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+def test_segmentation(place: Kitchen, answers: Answer) -> None:
+    """Classes of pixels are those of PyTorch's network and interpolation, for 16 callers at the same time."""
+    torch.manual_seed(7)
+    network = Segmenter().eval()
+    file = place.folder / "segformer" / "onnx" / "model.onnx"
+    file.parent.mkdir(parents=True)
+    names: dict[str, Any] = {"input_names": ["pixel_values"], "output_names": ["logits"]}
+    sides = {axis: 4 * torch.export.Dim(name) for axis, name in ((2, "rows"), (3, "columns"))}
+    axes = ({0: torch.export.Dim("batch"), **sides},)
+    torch.onnx.export(network, (torch.zeros(2, 3, 64, 96),), file, **names, dynamic_shapes=axes, dynamo=True)
+    pictures = [picture(number) for number in range(32)]
+    place.ahead = {"models/segments/photo.jpg": pictures[0]}
+    place.cook(Page.read("segmentation"))
+    replies = answers(place, "segments", [{"image": [data]} for data in pictures])
+    for data, reply in zip(pictures, replies, strict=True):
+        scores = segmented(network, data)
+        mask = reply["mask"][0]
+        assert mask.shape == scores.shape[1:] == tuple(reply["mask_size"][0])
+        assert len(np.unique(mask)) > 1
+        # Where two classes have nearly the same score, either may win.
+        chosen = np.take_along_axis(scores, mask[None].astype(np.int64), 0)[0]
+        np.testing.assert_allclose(chosen, scores.max(0), atol=0.05)
+        assert (mask == scores.argmax(0)).mean() > 0.98
+
+
 def test_images_and_texts_in_one_space(place: Kitchen, answers: Answer) -> None:
     """Vectors of both towers, and the program's order, are those of transformers, for 16 callers at the same time."""
     from tokenizers import Tokenizer
@@ -185,6 +234,8 @@ def test_images_and_texts_in_one_space(place: Kitchen, answers: Answer) -> None:
     images = np.concatenate([reply["embedding"] for reply in answers(place, "clip_image", _items("image", pictures))])
     # A resized pixel may be one step of 255 away, because decode_image cuts before it resizes.
     np.testing.assert_allclose(images, output.image_embeds, rtol=0.02, atol=0.02)
+    distances = np.abs(images[:, None] - output.image_embeds.numpy()).max(-1)
+    assert distances.argmin(1).tolist() == list(range(len(pictures))), "an image has another's vector"
     replies = answers(place, "clip_text", _items("text", texts * 4))
     np.testing.assert_allclose(
         np.concatenate([reply["embedding"] for reply in replies]), vectors * 4, rtol=1e-3, atol=1e-4
