@@ -92,6 +92,7 @@ def _prebuild(folder: Path) -> tuple[int, int] | None:
         sys.stderr.write(f"without native backends, a wheel for any machine: {error}\n")
         shutil.rmtree(folder, ignore_errors=True)
         return None
+    native.pack(folder / platform.machine())
     return glibc
 
 

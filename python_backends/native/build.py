@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import atexit
+import gzip
 import hashlib
 import os
 import platform
@@ -132,11 +133,11 @@ def build(name: str, folder: Path, compiler: str = "", download: bool = True, sa
         return "is current"
     library = LIBRARIES[name]
     out = folder / library.file
-    ready_made = PREBUILT / library.file
+    ready_made = _unpacked(PREBUILT / library.file)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         chosen = compiler or sanitize
-        if not chosen and is_current(name, PREBUILT) and needed_glibc(ready_made) <= this_glibc():
+        if not chosen and is_current(name, ready_made.parent) and needed_glibc(ready_made) <= this_glibc():
             _put(ready_made, out, _fingerprint(library, ""))
             return f"taken from {PREBUILT}"
         with tempfile.TemporaryDirectory(prefix="tritonkit-native-") as scratch:
@@ -181,6 +182,26 @@ def this_glibc() -> tuple[int, int]:
         return int(major), int(minor)
     except (IndexError, OSError, ValueError):
         return 0, 0
+
+
+def pack(folder: Path) -> None:
+    """Compress the libraries of a wheel: of an installed one, too, each byte lies on a caller's disk."""
+    for library in folder.glob("*.so"):
+        library.with_name(f"{library.name}.gz").write_bytes(gzip.compress(library.read_bytes(), mtime=0))
+        library.unlink()
+
+
+def _unpacked(library: Path) -> Path:
+    """The library as it lies there, or unpacked into a folder that the process removes at its end."""
+    packed = library.with_name(f"{library.name}.gz")
+    if library.exists() or not packed.is_file():
+        return library
+    folder = Path(tempfile.mkdtemp(prefix="tritonkit-native-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    (folder / library.name).write_bytes(gzip.decompress(packed.read_bytes()))
+    if _note(library).is_file():
+        shutil.copyfile(_note(library), _note(folder / library.name))
+    return folder / library.name
 
 
 def _put(made: Path, out: Path, fingerprint: str) -> None:
