@@ -42,7 +42,7 @@ def fill_engines(root: Path, repository: Path, changed: Collection[str]) -> Iter
     there, are not started.
 
     Args:
-        changed: the names of the models that were published anew.
+        changed: the names of the models with a new version or configuration.
     """
     from tritonkit.serve.repository import read_models
 

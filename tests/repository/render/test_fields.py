@@ -14,7 +14,8 @@ from tests.repository.render.cases import GOLDEN, make_case, read_case
 from tritonkit.client.wire.protos import schema
 from tritonkit.errors import RenderError
 from tritonkit.repository.modelspec.fields import BatchInput, InputFields, ModelMetric
-from tritonkit.repository.modelspec.serving import DynamicBatching, SequenceBatching
+from tritonkit.repository.modelspec.sequences import SequenceBatching
+from tritonkit.repository.modelspec.serving import DynamicBatching
 from tritonkit.repository.render import ModelPlan, render_config
 from tritonkit.repository.render.layout import is_map, is_repeated, write
 from tritonkit.repository.render.merge import FIRST_RELEASES

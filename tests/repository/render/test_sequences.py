@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tritonkit.repository.modelspec.serving import MOST_SEQUENCES, SequenceBatching
+from tritonkit.repository.modelspec.sequences import MOST_SEQUENCES, SequenceBatching
 from tritonkit.repository.render import ModelPlan, render_config
 from tritonkit.repository.render.message import parse_text
 from tritonkit.repository.render.values import TensorPlan

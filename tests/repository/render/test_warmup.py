@@ -15,7 +15,7 @@ from tests.repository.render.cases import HERE, Case, make_case
 from tritonkit.errors import RenderError
 from tritonkit.repository.export.artifact import GivenInput, StartNeeds, TensorInfo
 from tritonkit.repository.modelspec import FreeAxis
-from tritonkit.repository.modelspec.serving import ControlInput
+from tritonkit.repository.modelspec.sequences import ControlInput
 from tritonkit.repository.render import ModelPlan
 from tritonkit.repository.render.warmup import automatic, serialize
 

@@ -2,6 +2,7 @@
 
 from tritonkit.datatypes import DataType
 from tritonkit.repository.modelspec.base import FileReference, PackageFile, Tensor
+from tritonkit.repository.modelspec.files import resolve_file, resolve_folder
 from tritonkit.repository.modelspec.load import (
     Spec,
     find_root,
@@ -12,8 +13,6 @@ from tritonkit.repository.modelspec.load import (
     read_example,
     read_examples,
     resolve,
-    resolve_file,
-    resolve_folder,
 )
 from tritonkit.repository.modelspec.model import Example, FreeAxis, ModelFile, Network, PipelineStep
 from tritonkit.repository.modelspec.quality import Quality, SampleFiles

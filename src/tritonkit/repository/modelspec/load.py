@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib.util
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from tritonkit.errors import SpecError, TritonkitError, UsageError
-from tritonkit.repository.modelspec.base import FileReference, PackageFile, Target
+from tritonkit.repository.modelspec.base import FileReference, Target
 from tritonkit.repository.modelspec.document import nearest, read_document
-from tritonkit.repository.modelspec.model import ModelFile, PipelineStep
-from tritonkit.repository.modelspec.step import ResolvedStep, StepContract, StepParameter, StepTensor, to_text
-from tritonkit.resources import STEPS, shipped
+from tritonkit.repository.modelspec.files import hold_to_size, resolve_file, resolve_folder
+from tritonkit.repository.modelspec.model import ModelFile
+from tritonkit.repository.modelspec.step import ResolvedStep
+from tritonkit.repository.modelspec.steps import resolve_step
 
 __all__ = [
     "Spec",
@@ -27,8 +26,6 @@ __all__ = [
     "load_readable",
     "read_example",
     "read_examples",
-    "resolve_file",
-    "resolve_folder",
 ]
 
 FILE_NAME = "model.yaml"
@@ -185,53 +182,8 @@ def resolve(folder: Path, model: ModelFile, root: Path, target: Target = "cpu") 
         _check_files(spec)
         return replace(
             spec,
-            steps=tuple(None if part == "network" else _resolve_step(part, spec, root) for part in spec.model.pipeline),
+            steps=tuple(None if part == "network" else resolve_step(part, spec, root) for part in spec.model.pipeline),
         )
-
-
-def resolve_file(reference: FileReference, spec: Spec, field: str) -> Path:
-    """The path of a file that a spec names; it exists, and lies inside the folder or package that the spec names."""
-    where = f"{spec.file} {field}"
-    if isinstance(reference, PackageFile):
-        try:
-            package = importlib.util.find_spec(reference.package)
-        except ValueError:  # `__main__` and its like have none
-            package = None
-        if package is None or package.origin is None:
-            raise SpecError(
-                where,
-                found=f"package {reference.package!r} is not installed",
-                todo=f"pip install {reference.package.replace('_', '-')}",
-            )
-        base, inner = Path(package.origin).parent, reference.file
-    else:
-        base, inner = spec.folder, reference
-    try:
-        path = (base / inner).resolve()
-        exists = path.is_file()
-    except (OSError, RuntimeError) as error:  # a name too long, a link that leads to itself
-        raise SpecError(where, found=f"{inner[:60]!r} cannot be followed: {error}", wanted="a file") from None
-    if not path.is_relative_to(base.resolve()):
-        raise SpecError(where, found=f"{inner!r} leads out of {base}", wanted="a file inside it")
-    if not exists:
-        raise SpecError(where, found=f"there is no file {inner!r} in {base}", todo="correct the path, or add the file")
-    return path
-
-
-def resolve_folder(inner: str, spec: Spec, field: str) -> Path:
-    """The path of a folder inside the model's folder."""
-    path = (spec.folder / inner).resolve()
-    if not path.is_relative_to(spec.folder.resolve()):
-        raise SpecError(
-            f"{spec.file} {field}", found=f"{inner!r} leads out of {spec.folder}", wanted="a folder inside it"
-        )
-    if not path.is_dir():
-        raise SpecError(
-            f"{spec.file} {field}",
-            found=f"there is no folder {inner!r} in {spec.folder}",
-            todo="correct the path, or add the folder",
-        )
-    return path
 
 
 def read_example(spec: Spec, name: str) -> bytes:
@@ -283,119 +235,6 @@ def _check_files(spec: Spec) -> None:
         if reference is not None:
             path = resolve_file(reference, spec, field)
             if field.startswith(_SENT):
-                _hold_to_size(path, _MOST_SENT_MIB, f"{spec.file} {field}")
+                hold_to_size(path, _MOST_SENT_MIB, f"{spec.file} {field}")
             elif field == "network.onnx":
-                _hold_to_size(path, _MOST_ONNX_MIB, f"{spec.file} {field}", _SPLIT)
-
-
-def _hold_to_size(path: Path, most_mib: int, where: str, todo: str = "") -> None:
-    """SpecError for a file that is too large for its purpose; its content is not read."""
-    size = path.stat().st_size
-    if size > most_mib << 20:
-        raise SpecError(
-            where,
-            found=f"{path.name} has {size} bytes",
-            wanted=f"at most {most_mib} MiB ({most_mib << 20} bytes)",
-            todo=todo or "name the right file, or a part of it",
-        )
-
-
-def _resolve_step(part: PipelineStep, spec: Spec, root: Path) -> ResolvedStep:
-    """A pipeline part with its contract read and its parameters checked against it."""
-    # The nearest wins, so a step that a later tritonkit ships under the same name does not change a project.
-    places = [shipped(STEPS), root / STEPS, spec.folder / "steps"]
-    folders = {file.parent.name: file.parent for place in places for file in place.glob("*/step.yaml")}
-    where = f"{spec.file} pipeline.{part.name or part.step}"
-    if part.step not in folders:
-        raise SpecError(where, found=f"unknown step {part.step!r}", wanted=nearest(part.step, list(folders)))
-    folder = folders[part.step]
-    contract = read_document(folder / "step.yaml", StepContract)
-    values, files = _parameters(part, contract, spec, where)
-    inputs, outputs = (_present(tensors, values) for tensors in (contract.inputs, contract.outputs))
-    for given, present, side in ((part.inputs, inputs, "input"), (part.outputs, outputs, "output")):
-        for name in (name for name in given if name not in present):
-            raise _no_tensor(part.step, name, side, contract, list(present), where)
-    return ResolvedStep(
-        name=f"{spec.name}_{part.name or part.step}",
-        folder=folder,
-        contract=contract,
-        parameters=values,
-        files=files,
-        inputs={name: tensor.resolve(values) for name, tensor in inputs.items()},
-        outputs={name: tensor.resolve(values) for name, tensor in outputs.items()},
-        optional=frozenset(name for name, tensor in inputs.items() if tensor.optional),
-    )
-
-
-def _present(tensors: Mapping[str, Iterable[StepTensor]], values: dict[str, str]) -> dict[str, StepTensor]:
-    """The tensors that a step has under these values of its parameters."""
-    chosen = {name: next((one for one in forms if one.exists(values)), None) for name, forms in tensors.items()}
-    return {name: tensor for name, tensor in chosen.items() if tensor}
-
-
-def _no_tensor(step: str, name: str, side: str, contract: StepContract, present: list[str], where: str) -> SpecError:
-    """The error of a tensor that a step does not have, or does not have with these parameters."""
-    forms = (contract.inputs if side == "input" else contract.outputs).get(name, ())
-    if not forms:
-        return SpecError(where, found=f"step {step} has no {side} {name!r}", wanted=nearest(name, present))
-    needed = " or ".join(
-        " and ".join(f"{parameter}: {to_text(value)}" for parameter, value in form.when.items()) for form in forms
-    )
-    return SpecError(
-        f"{where}.parameters",
-        found=f"the {side} {name!r} is named, which step {step} does not have with these parameters",
-        wanted=needed,
-    )
-
-
-def _parameters(
-    part: PipelineStep, contract: StepContract, spec: Spec, where: str
-) -> tuple[dict[str, str], dict[str, Path]]:
-    """The step's parameters as strings, and the files among them."""
-    values: dict[str, str] = {}
-    files: dict[str, Path] = {}
-    for name in part.parameters:
-        if name not in contract.parameters:
-            raise SpecError(
-                f"{where}.parameters",
-                found=f"unknown parameter {name!r}",
-                wanted=nearest(name, list(contract.parameters)),
-            )
-    for name, rule in contract.parameters.items():
-        value = part.parameters.get(name, rule.default)
-        if rule.follows and name not in part.parameters:
-            value = part.parameters.get(rule.follows, contract.parameters[rule.follows].default)
-        field = f"{where}.parameters.{name}"
-        if value is None:
-            if rule.required:
-                raise SpecError(field, found="it is missing", wanted=f"{rule.type}: {rule.help}")
-        elif rule.type == "file":
-            if not isinstance(value, str | PackageFile):
-                raise SpecError(field, found=f"{value!r}", wanted="a path in the model's folder")
-            files[name] = resolve_file(value, spec, field.removeprefix(f"{spec.file} "))
-            if rule.largest_mib is not None:
-                _hold_to_size(files[name], rule.largest_mib, field)
-            values[name] = files[name].name
-        else:
-            _check_value(value, rule, field)
-            values[name] = to_text(value)
-    return values, files
-
-
-_TYPES: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "str": (str,), "bool": (bool,)}
-
-
-def _check_value(value: Any, rule: StepParameter, field: str) -> None:
-    """Check the type, the minimum and the choices of a parameter."""
-    items: list[Any] = value if isinstance(value, list) else [value]
-    kinds: Any = _TYPES[rule.type.removesuffix("s")]
-    if isinstance(value, list) and not rule.type.endswith("s"):
-        raise SpecError(field, found=f"a list, {value}", wanted=f"one {rule.type}")
-    for item in items:
-        # bool is an int in Python, but never meant as one here.
-        if not isinstance(item, kinds) or (isinstance(item, bool) and bool not in kinds):
-            raise SpecError(field, found=f"{item!r}", wanted=rule.type)
-        if rule.minimum is not None and float(item) < rule.minimum:
-            raise SpecError(field, found=f"{item}", wanted=f"at least {rule.minimum:g}")
-        if rule.choices and item not in rule.choices:
-            raise SpecError(field, found=f"{item!r}", wanted=f"one of {', '.join(map(str, rule.choices))}")
+                hold_to_size(path, _MOST_ONNX_MIB, f"{spec.file} {field}", _SPLIT)

@@ -1,4 +1,7 @@
-"""Values with a unit: `500us`, `2ms`, `64MiB`. A bare number is refused, because its unit would be a guess."""
+"""Numbers of a spec, and values with a unit: `500us`, `2ms`, `64MiB`.
+
+Where a unit is wanted a bare number is refused, because its unit would be a guess.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,20 @@ import re
 from decimal import Decimal
 from typing import Annotated
 
-from pydantic import BeforeValidator, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
-__all__ = ["Bytes", "Microseconds", "format_bytes", "parse_bytes", "parse_duration"]
+from tritonkit.repository.modelspec.base import MAX_SIZE
+
+__all__ = [
+    "Bytes",
+    "Microseconds",
+    "NaturalInt",
+    "PositiveInt",
+    "QueueDelay",
+    "format_bytes",
+    "parse_bytes",
+    "parse_duration",
+]
 
 _MICROSECONDS = {"us": 1, "ms": 1_000, "s": 1_000_000, "min": 60_000_000}
 _BYTES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
@@ -57,3 +71,9 @@ def _schema(units: dict[str, int], example: str) -> WithJsonSchema:
 
 Microseconds = Annotated[int, BeforeValidator(parse_duration), _schema(_MICROSECONDS, "500us")]
 Bytes = Annotated[int, BeforeValidator(parse_bytes), _schema(_BYTES, "64MiB")]
+
+# strict: `true` and "4" are not numbers here.
+PositiveInt = Annotated[int, Field(ge=1, le=MAX_SIZE, strict=True)]
+NaturalInt = Annotated[int, Field(ge=0, le=MAX_SIZE, strict=True)]
+# Triton's names for times carry the unit.
+QueueDelay = Annotated[Microseconds, Field(serialization_alias="max_queue_delay_microseconds")]

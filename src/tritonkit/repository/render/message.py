@@ -10,15 +10,12 @@ from tritonkit.datatypes import DATATYPES
 from tritonkit.errors import RenderError
 from tritonkit.repository.modelspec.base import Strict
 from tritonkit.repository.modelspec.fields import BatchInput, BatchOutput, InputFields, ModelMetric, OutputFields
+from tritonkit.repository.modelspec.sequences import ControlInput, Direct, SequenceBatching, State
 from tritonkit.repository.modelspec.serving import (
-    ControlInput,
-    Direct,
     DynamicBatching,
     Instances,
     Optimization,
     QueuePolicy,
-    SequenceBatching,
-    State,
     VersionPolicy,
     WarmupInput,
 )

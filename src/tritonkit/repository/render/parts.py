@@ -13,7 +13,7 @@ from tritonkit.repository.export.padded import with_axes
 from tritonkit.repository.modelspec import PipelineStep, ResolvedStep, Serving, Spec, resolve_file
 from tritonkit.repository.modelspec.engines import EngineName
 from tritonkit.repository.modelspec.fields import Fields
-from tritonkit.repository.modelspec.serving import SequenceBatching
+from tritonkit.repository.modelspec.sequences import SequenceBatching
 from tritonkit.repository.render.engines import (
     BACKENDS,
     engine_files,

@@ -19,14 +19,8 @@ from tritonkit.repository.modelspec.fields import (
     OutputFields,
     RepositoryAgent,
 )
-from tritonkit.repository.modelspec.serving import (
-    DynamicBatching,
-    Instances,
-    Optimization,
-    SequenceBatching,
-    VersionPolicy,
-    WarmupSample,
-)
+from tritonkit.repository.modelspec.sequences import SequenceBatching
+from tritonkit.repository.modelspec.serving import DynamicBatching, Instances, Optimization, VersionPolicy, WarmupSample
 
 __all__ = ["EnsembleStep", "Kind", "ModelPlan", "Target", "TensorPlan"]
 

@@ -13,7 +13,8 @@ from tritonkit.datatypes import DATATYPES, DataType
 from tritonkit.errors import RenderError
 from tritonkit.repository.export.artifact import GivenInput, TensorInfo
 from tritonkit.repository.modelspec import FreeAxis, Spec, resolve_file
-from tritonkit.repository.modelspec.serving import ControlInput, WarmupInput, WarmupSample
+from tritonkit.repository.modelspec.sequences import ControlInput
+from tritonkit.repository.modelspec.serving import WarmupInput, WarmupSample
 from tritonkit.repository.optimize.start import warm_sizes
 
 _FORMATS = {"FP32": "f", "INT32": "i", "BOOL": "?", "UINT64": "Q", "INT64": "q", "UINT32": "I"}
