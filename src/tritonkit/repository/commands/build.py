@@ -125,8 +125,7 @@ def command(
             container=_container(options, shown),
             card=gpu.card if gpu else None,
         )
-    if options.target is TargetChoice.gpu and not options.dry_run and repository.served:
-        repository = _with_engines(folder, repository)
+    repository = _with_engines(folder, repository, options)
     if as_json or repository.results:
         _print_built(repository, options.dry_run, as_json)
     _raise_failed(repository)
@@ -170,8 +169,10 @@ def _prove(root: Path, models: Sequence[Rendered], names: Sequence[str], items: 
     return prove_own_python(root, models, names, items)
 
 
-def _with_engines(folder: Path, repository: Repository) -> Repository:
-    """Build the engines of models that TensorRT runs, and add notes about them."""
+def _with_engines(folder: Path, repository: Repository, options: BuildOptions) -> Repository:
+    """The repository with notes about the engines of models that TensorRT runs, which are built for target gpu."""
+    if options.target is not TargetChoice.gpu or options.dry_run or not repository.served:
+        return repository
     from tritonkit.serve.engines import fill_engines
 
     changed = {change.model for change in repository.changes if change.action != "unchanged"}
