@@ -2,7 +2,7 @@
 
 It makes the guard that tritonserver preloads (guard/, C), the backends onnxruntime and openvino (backend/, C++), and
 the library in front of Triton's Python backend that answers for the shipped steps (steps/, C++). A compiled library in
-prebuilt/, as a wheel of tritonkit has it, is used if it was made from these sources and runs here. Otherwise only
+prebuilt/, compressed in a wheel of tritonkit, is used if it was made from these sources and runs here. Otherwise only
 Python's standard library and a compiler are needed: the machine's, or the PyPI package `ziglang`, which is installed
 into a temporary folder and removed afterwards. `--out FOLDER --sanitize address,undefined` (or `thread`) makes
 libraries with sanitizers, for the runs in docs/native-backends.md.
@@ -22,6 +22,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -133,12 +134,9 @@ def build(name: str, folder: Path, compiler: str = "", download: bool = True, sa
         return "is current"
     library = LIBRARIES[name]
     out = folder / library.file
-    ready_made = _unpacked(PREBUILT / library.file)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        chosen = compiler or sanitize
-        if not chosen and is_current(name, ready_made.parent) and needed_glibc(ready_made) <= this_glibc():
-            _put(ready_made, out, _fingerprint(library, ""))
+        if not (compiler or sanitize) and _take_ready_made(name, out):
             return f"taken from {PREBUILT}"
         with tempfile.TemporaryDirectory(prefix="tritonkit-native-") as scratch:
             made = _compile(library, Path(scratch), compiler, download, sanitize)
@@ -185,23 +183,30 @@ def this_glibc() -> tuple[int, int]:
 
 
 def pack(folder: Path) -> None:
-    """Compress the libraries of a wheel: of an installed one, too, each byte lies on a caller's disk."""
+    """Compress a wheel's libraries, which also take space where the wheel is installed."""
     for library in folder.glob("*.so"):
         library.with_name(f"{library.name}.gz").write_bytes(gzip.compress(library.read_bytes(), mtime=0))
         library.unlink()
 
 
-def _unpacked(library: Path) -> Path:
-    """The library as it lies there, or unpacked into a folder that the process removes at its end."""
-    packed = library.with_name(f"{library.name}.gz")
-    if library.exists() or not packed.is_file():
-        return library
-    folder = Path(tempfile.mkdtemp(prefix="tritonkit-native-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    (folder / library.name).write_bytes(gzip.decompress(packed.read_bytes()))
-    if _note(library).is_file():
-        shutil.copyfile(_note(library), _note(folder / library.name))
-    return folder / library.name
+def _take_ready_made(name: str, out: Path) -> bool:
+    """Put the library of PREBUILT in place, if it was made from these sources and runs here; else return False."""
+    library = LIBRARIES[name]
+    with tempfile.TemporaryDirectory(prefix="tritonkit-native-") as scratch:
+        folder = Path(scratch)
+        packed = PREBUILT / f"{library.file}.gz"
+        try:
+            if packed.is_file():
+                (folder / library.file).write_bytes(gzip.decompress(packed.read_bytes()))
+                shutil.copyfile(_note(PREBUILT / library.file), _note(folder / library.file))
+            else:
+                folder = PREBUILT
+        except (EOFError, FileNotFoundError, gzip.BadGzipFile, zlib.error):  # a damaged file is as good as none
+            return False
+        if not is_current(name, folder) or needed_glibc(folder / library.file) > this_glibc():
+            return False
+        _put(folder / library.file, out, _fingerprint(library, ""))
+        return True
 
 
 def _put(made: Path, out: Path, fingerprint: str) -> None:

@@ -44,33 +44,33 @@ MODEL = ("model", b"m")
 
 
 @pytest.mark.parametrize(
-    ("data", "param"),
+    ("data", "param", "code"),
     [
-        (form(MODEL, file=None), "file"),
-        (form(MODEL, ("file", b"a text")), "file"),
-        (form(MODEL, file=b""), "file"),
-        (form(), "model"),
-        (form(MODEL, MODEL), "model"),
-        (form(MODEL, ("response_format", b"srt")), "response_format"),
-        (form(MODEL, ("language", b"de")), "language"),
-        (form(MODEL, ("prompt", b"x")), "prompt"),
-        (form(MODEL, ("temperature", b"0.7")), "temperature"),
-        (form(MODEL, ("stream", b"true")), "stream"),
-        (form(MODEL, ("timestamp_granularities[]", b"word")), "timestamp_granularities"),
-        (form(MODEL, ("tone", b"low")), "tone"),
-        (form(*[(f"f{n}", b"") for n in range(40)]), None),
-        (b"--" + BOUNDARY.encode(), None),
-        (form(MODEL)[:-30], None),
-        (b"", None),
+        (form(MODEL, file=None), "file", "missing_required_parameter"),
+        (form(MODEL, ("file", b"a text"), file=None), "file", "missing_required_parameter"),
+        (form(MODEL, ("file", b"a text")), "file", "invalid_value"),
+        (form(MODEL, file=b""), "file", "invalid_value"),
+        (form(), "model", "missing_required_parameter"),
+        (form(MODEL, MODEL), "model", "invalid_value"),
+        (form(MODEL, ("response_format", b"srt")), "response_format", "invalid_value"),
+        (form(MODEL, ("language", b"de")), "language", "unsupported_parameter"),
+        (form(MODEL, ("prompt", b"x")), "prompt", "unsupported_parameter"),
+        (form(MODEL, ("temperature", b"0.7")), "temperature", "unsupported_parameter"),
+        (form(MODEL, ("stream", b"true")), "stream", "unsupported_parameter"),
+        (form(MODEL, ("timestamp_granularities[]", b"word")), "timestamp_granularities", "unsupported_parameter"),
+        (form(MODEL, ("tone", b"low")), "tone", "unknown_parameter"),
+        (form(*[(f"f{n}", b"") for n in range(40)]), None, "invalid_form"),
+        (b"--" + BOUNDARY.encode(), "file", "missing_required_parameter"),
+        (form(MODEL)[:-30], "file", "missing_required_parameter"),
+        (b"", "file", "missing_required_parameter"),
     ],
-    ids=range(16),
+    ids=range(17),
 )
-def test_a_wrong_form_is_refused(url: str, data: bytes, param: str | None) -> None:
+def test_a_wrong_form_is_refused(url: str, data: bytes, param: str | None, code: str) -> None:
     """The error names the field or the form; a file's name is never used."""
     status, error = sent(url, data)
     assert status == 400, error
-    if param is not None:
-        assert error["param"] == param
+    assert (error["param"], error["code"]) == (param, code)
 
 
 def test_a_good_form_gets_as_far_as_the_absent_server(url: str) -> None:

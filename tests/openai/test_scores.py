@@ -40,6 +40,14 @@ MODELS = {
     "broken": FakeModel(PAIR, {"score": ("FP32", [-1])}, lambda inputs: {"score": np.full((1, 1), np.nan, "f4")}),
     "several": FakeModel(PAIR, {"score": ("FP32", [-1])}, lambda inputs: {"score": np.zeros((1, 3), "f4")}),
     "classes": FakeModel(PAIR, {"score": ("FP32", [3])}, lambda inputs: {"score": np.zeros((1, 3), "f4")}),
+    "no numbers": FakeModel(
+        {"text": ("BYTES", [1])},
+        {"label": ("BYTES", [1]), "score": ("FP32", [1])},
+        lambda inputs: {
+            "label": [["a"]] * len(inputs["text"]),
+            "score": np.full((len(inputs["text"]), 1), np.nan, "f4"),
+        },
+    ),
     "classifier": FakeModel(
         {"text": ("BYTES", [1])}, {"label": ("BYTES", [2]), "score": ("FP32", [2]), "count": ("INT32", [1])}, labeled
     ),
@@ -88,16 +96,28 @@ def test_models_of_other_kinds_rank_nothing(model: str) -> None:
         ranked(model, ["x"])
 
 
-def test_texts_get_their_labels() -> None:
-    """Best first, without those that only fill up the batch."""
-    body = read_body(ClassifyBody, json.dumps({"model": "classifier", "input": ["long", "ab"]}).encode())
+def classified(model: str, texts: list[str]) -> dict[str, Any]:
+    """The answer to a request."""
+    body = read_body(ClassifyBody, json.dumps({"model": model, "input": texts}).encode())
 
     async def main() -> dict[str, Any]:
         async with AsyncClient(transport=AsyncMemoryTransport(MODELS)) as client:
-            handle, _ = await Catalog(client).find("classifier", "classify")
+            handle, _ = await Catalog(client).find(model, "classify")
             return await classify(handle, body, 10.0, 7)
 
-    made = asyncio.run(main())
+    return asyncio.run(main())
+
+
+def test_a_label_without_a_score_is_the_models_fault() -> None:
+    """JSON has no NaN."""
+    with pytest.raises(Problem) as caught:
+        classified("no numbers", ["x"])
+    assert (caught.value.status, caught.value.code) == (500, "model_failed")
+
+
+def test_texts_get_their_labels() -> None:
+    """Labels come best first, without those that only fill up the batch."""
+    made = classified("classifier", ["long", "ab"])
     assert made["created"] == 7
     assert made["data"] == [
         {"index": 0, "label": "größer", "labels": ["größer", "kleiner"], "probs": [0.75, 0.25], "num_classes": 2},

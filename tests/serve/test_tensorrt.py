@@ -136,7 +136,7 @@ def test_the_folder_for_engines_may_be_a_volume(monkeypatch: pytest.MonkeyPatch,
     assert engines_of(tmp_path) == engines_folder() == Path("/engines")
 
 
-def test_the_server_is_told_libraries_and_folder(tmp_path: Path) -> None:
+def test_the_server_gets_libraries_and_folder(tmp_path: Path) -> None:
     """Not where the engine has no provider for them."""
     backend = NativeBackend("onnxruntime", tmp_path, tmp_path / "engine", tensorrt=("libnvinfer.so.10", "/a/parser"))
     assert backend_flags([backend], Path("/engines"))[1:] == [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -13,7 +12,7 @@ from starlette.requests import Request
 
 from tritonkit.openai.bodies import StrictBody, checked_body
 from tritonkit.openai.gate import received
-from tritonkit.openai.problems import Problem, invalid
+from tritonkit.openai.problems import Problem, invalid, within
 
 if TYPE_CHECKING:
     from tritonkit.client import AsyncModel
@@ -63,6 +62,7 @@ async def read_form(request: Request, most: int) -> tuple[TranscriptionBody, byt
     parser = MultiPartParser(
         request.headers, parts(), max_files=1, max_fields=_MOST_FIELDS, max_part_size=max(len(data), 1)
     )
+    parser.spool_max_size = len(data) + 1  # it is in memory already, and a caller's sound is not written to the disk
     try:
         form = await parser.parse()
     except (MultiPartException, KeyError, ValueError) as error:
@@ -97,12 +97,11 @@ async def transcribe(model: AsyncModel, sound: bytes, timeout_s: float) -> str:
 
     Raises:
         ClientError: the call failed.
-        Problem: it takes too long.
+        Problem: it takes too long, or there is no text.
     """
-    try:
-        async with asyncio.timeout(timeout_s):
-            reply = await model.predict(audio=[sound], timeout_s=timeout_s)
-    except TimeoutError:
-        raise Problem(504, "no answer within the time allowed", kind="timeout", code="deadline_exceeded") from None
-    text: bytes = reply["text"].ravel()[0]
-    return text.decode("utf-8", "replace")
+    async with within(timeout_s):
+        reply = await model.predict(audio=[sound], timeout_s=timeout_s)
+    texts: list[bytes] = reply["text"].ravel().tolist()
+    if len(texts) != 1:
+        raise Problem(500, "the model gave no text", code="model_failed")
+    return texts[0].decode("utf-8", "replace")

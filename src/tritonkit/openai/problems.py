@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.errors import (
@@ -19,7 +22,7 @@ from tritonkit.errors import (
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
-__all__ = ["Problem", "has_status", "invalid", "problem_of", "unread"]
+__all__ = ["Problem", "has_status", "invalid", "problem_of", "unread", "within"]
 
 _INVALID = "invalid_request_error"
 _MOST_SHOWN = 1000
@@ -56,6 +59,20 @@ class Problem(Exception):
 def invalid(message: str, param: str | None = None, code: str | None = None) -> Problem:
     """A caller's mistake."""
     return Problem(400, message, param=param, code=code)
+
+
+@contextlib.asynccontextmanager
+async def within(seconds: float) -> AsyncIterator[None]:
+    """Work that has to end in this time.
+
+    Raises:
+        Problem: it takes longer.
+    """
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        raise Problem(504, "no answer within the time allowed", kind="timeout", code="deadline_exceeded") from None
 
 
 def unread(error: ValidationError) -> Problem:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import math
 import uuid
@@ -10,18 +9,18 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.openai.bodies import ClassifyBody, RerankBody
-from tritonkit.openai.problems import Problem
+from tritonkit.openai.problems import Problem, within
 
 if TYPE_CHECKING:
     from tritonkit.client import AsyncModel
     from tritonkit.client.reply import Reply
     from tritonkit.client.wire.signature import ModelSignature
 
-__all__ = ["CONCURRENCY", "classify", "each_reply", "rerank", "score_of"]
+__all__ = ["classify", "each_reply", "rerank", "score_of"]
 
-CONCURRENCY = 16
+_CONCURRENCY = 16
 """Most concurrent calls of one request."""
-SCORES = ("score", "scores")
+_SCORES = ("score", "scores")
 
 
 async def each_reply(
@@ -33,13 +32,10 @@ async def each_reply(
         ClientError: a call failed; the others are cancelled.
         Problem: it takes too long.
     """
-    replies = model.predict_many(items, concurrency=CONCURRENCY, timeout_s=timeout_s)
-    try:
-        async with asyncio.timeout(timeout_s), contextlib.aclosing(replies):
-            async for reply in replies:
-                yield reply
-    except TimeoutError:
-        raise Problem(504, "no answer within the time allowed", kind="timeout", code="deadline_exceeded") from None
+    replies = model.predict_many(items, concurrency=_CONCURRENCY, timeout_s=timeout_s)
+    async with within(timeout_s), contextlib.aclosing(replies):
+        async for reply in replies:
+            yield reply
 
 
 def score_of(signature: ModelSignature) -> str | None:
@@ -47,7 +43,7 @@ def score_of(signature: ModelSignature) -> str | None:
     return next(
         (
             name
-            for name in SCORES
+            for name in _SCORES
             if name in signature.outputs
             and signature.outputs[name].datatype == "FP32"
             and signature.outputs[name].dims[-1:] in ((1,), (-1,))
@@ -120,6 +116,8 @@ def _labeled(reply: Reply) -> dict[str, Any]:
     if "count" in reply.outputs:  # the rest fills up the batch
         count = int(reply["count"].ravel()[0])
         labels, scores = labels[:count], scores[:count]
+    if len(labels) != len(scores) or not all(map(math.isfinite, scores)):
+        raise Problem(500, "the model gave no score for a label", code="model_failed")
     return {
         "label": labels[0] if labels else None,
         "labels": labels,

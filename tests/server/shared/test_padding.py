@@ -148,7 +148,7 @@ def test_a_much_longer_one_runs_apart(client: Client, request: pytest.FixtureReq
     assert widths == [6, longest, 6, longest, 6, 6, 6, 6]
 
 
-def test_a_run_has_at_most_so_many_positions(client: Client) -> None:
+def test_a_run_has_a_bounded_number_of_positions(client: Client) -> None:
     """Requests in order of length: 12 and 11 fill the bound, 9 with the next would cost more than 9 alone."""
     requests = [of_length(n, start=10 * n) for n in (3, 12, 5, 9, 2, 11, 4)]
     answers = ask_together(client, "bounded", requests)

@@ -19,9 +19,9 @@ class EngineFolder {
   EngineFolder(const EngineFolder&) = delete;
   EngineFolder& operator=(const EngineFolder&) = delete;
 
-  // Of the provider.
+  // Options for the provider.
   std::vector<ProviderOption> options() const;
-  // Whether another start may use what lies there now.
+  // Lets other starts use the engines that are there now.
   void finish();
 
  private:

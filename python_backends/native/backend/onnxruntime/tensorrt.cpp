@@ -90,7 +90,7 @@ ProviderOption precision_of(const std::string& found) {
   throw Error(text(named(kPrecision), ": found '", found, "', wanted one of ", wanted));
 }
 
-// By ONNX Runtime's own name; the name is empty where nothing is to be said.
+// By ONNX Runtime's own name; the name is empty if there is nothing to set.
 ProviderOption option_of(const std::string& name, const std::string& value) {
   if (name == kPrecision) return precision_of(value);
   const std::string option = name == kWorkspace ? "trt_max_workspace_size" : name;
@@ -219,7 +219,7 @@ int tensorrt_version() {
   void* symbol = dlsym(open_libraries(), "getInferLibVersion");
   int (*version)() = nullptr;
   std::memcpy(&version, &symbol, sizeof version);
-  if (version == nullptr) throw Error(text(libraries().names.front(), " is no TensorRT: it has no getInferLibVersion"));
+  if (version == nullptr) throw Error(text(libraries().names.front(), " is not TensorRT's library: it has no getInferLibVersion; reinstall the package (docs/gpu.md)"));
   return version();
 }
 

@@ -44,8 +44,8 @@ def has_provider(environment: Path) -> bool:
 
 def tensorrt_libraries(environment: Path) -> tuple[str, ...]:
     """TensorRT's libraries, to be opened in this order: paths in the environment, else names for the loader to find."""
-    found = {name: _library(environment, name) for name in _LIBRARIES}
-    return tuple(str(file or name) for name, file in found.items() if file or name != _OPTIONAL)
+    files = {name: _library(environment, name) for name in _LIBRARIES}
+    return tuple(str(file or name) for name, file in files.items() if file or name != _OPTIONAL)
 
 
 def _library(environment: Path, name: str) -> Path | None:
@@ -69,7 +69,7 @@ def why_no_tensorrt(environment: Path) -> str:
     return (ran.stderr.strip().splitlines() or [f"trying it ended with exit code {ran.returncode}"])[-1][:500]
 
 
-def engines_folder(usual: Path | None = None) -> Path | None:
-    """The folder for engines: the one that CACHE_VARIABLE names, else the usual one."""
+def engines_folder() -> Path | None:
+    """The folder for engines that CACHE_VARIABLE names, if it is set."""
     named = os.environ.get(CACHE_VARIABLE)
-    return Path(named).absolute() if named else usual
+    return Path(named).absolute() if named else None
