@@ -61,6 +61,12 @@ def test_auc_of_several_classes() -> None:
     assert mean_auc(chances, labels[:, None] == np.arange(3)) == pytest.approx(expected)
 
 
+def test_softmax_in_float64() -> None:
+    """Half precision would round small probabilities to zero; infinite logits give no warning."""
+    assert softmax(np.array([[0, 20]], np.float16))[0, 0] == pytest.approx(2.0611536e-9)
+    assert np.isnan(softmax(np.array([[np.inf, 0]]))).all()
+
+
 def test_ranks_and_their_correlation() -> None:
     """Equal values share their mean rank."""
     left = np.round(RANDOM.normal(size=60), 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import numpy as np
@@ -75,6 +76,11 @@ def test_names_of_classes(write_model: WriteModel) -> None:
         ([0, 1.5], "a.jsonl:2, label: there is no class '1.5'", ""),
         ([0, None], "a.jsonl:2, label: it is empty", ""),
         ([0, [0, 1, 2, 3]], "a.jsonl:2, label: the label has the shape [4]", "one class for each place"),
+        ([0, [[0, 1], [2]]], "a.jsonl:2, label: its lists have different lengths", "one class for each place"),
+        ([0, "--1"], "a.jsonl:2, label: there is no class '--1'", ""),
+        ([0, "²"], "a.jsonl:2, label: there is no class '²'", ""),
+        ([[0], [-1]], "a.jsonl:2, label: there is no class -1", "0 to 2"),
+        ([[0], [[1]]], "a.jsonl:2, label: there is no class '[1]'", ""),
     ],
 )
 def test_labels_that_are_none(write_model: WriteModel, labels: list[object], message: str, wanted: str) -> None:
@@ -88,6 +94,60 @@ def test_labels_that_are_none(write_model: WriteModel, labels: list[object], mes
         judged(spec, {"y": one_hot(0, 1)})
     assert message in caught.value.found
     assert wanted in caught.value.wanted
+
+
+@pytest.mark.parametrize(
+    ("label", "message"),
+    [(3, "the class 3 has the number 3"), (-1, "there is no class -1"), (["cat"], "it is a list")],
+)
+def test_labels_beyond_the_names_of_an_output_of_texts(write_model: WriteModel, label: object, message: str) -> None:
+    """A number stands for a name in the file, which has no other ones."""
+    import json
+
+    samples = "{jsonl: a.jsonl, classes: c.txt}"
+    lines = rows('"label": "dog"', f'"label": {json.dumps(label)}')
+    spec = write_model(text("accuracy", samples), m__onnx=b"", a__jsonl=lines, c__txt="cat\ndog\ncow\n")
+    with pytest.raises(BuildError, match=f"a.jsonl:2, label: {message}"):
+        judged(spec, {"y": np.array([["dog"], ["cow"]], object)})
+
+
+@pytest.mark.parametrize(("name", "right"), [("accuracy", 0.0), ("top_5", 0.0), ("f1_macro", 0.0), ("f1_micro", 0.0)])
+def test_an_output_without_a_text_is_wrong(write_model: WriteModel, name: str, right: float) -> None:
+    """A step that finds no class gives an empty list of names."""
+    spec = labelled(write_model, name, "cat", "dog")
+    assert judged(spec, {"y": np.zeros((2, 0), object)}).value == right
+
+
+def test_an_empty_line_in_a_file_of_names(write_model: WriteModel) -> None:
+    """The names after it would have the numbers of others."""
+    samples = "{jsonl: a.jsonl, classes: c.txt}"
+    spec = write_model(text("accuracy", samples), m__onnx=b"", a__jsonl=rows('"label": 0'), c__txt="cat\n\ndog\n")
+    with pytest.raises(BuildError) as caught:
+        judged(spec, {"y": one_hot(0)})
+    assert caught.value.where.endswith("c.txt:2")
+    assert caught.value.found == "the line is empty"
+
+
+@pytest.mark.parametrize(
+    ("metric", "labels", "outputs", "value"),
+    [
+        ("accuracy", np.array([0, 1], np.int64), one_hot(0, 2), 0.5),
+        ("accuracy", np.array([[0], [1]]), np.array([[-1.0], [1.0]], np.float32), 1.0),
+        ("accuracy", np.array(["cat", "dog"]), np.array([["cat"], ["cat"]], object), 0.5),
+        ("accuracy", np.array([b"cat", "Käse".encode()]), np.array([["cat"], ["Käse"]], object), 1.0),
+        ("exact_match", np.array(["yes", "no"]), np.array([["yes"], ["yes"]], object), 0.5),
+        ("exact_match", np.array([["yes", "ja"], ["no", "nein"]]), np.array([["ja"], ["nein"]], object), 1.0),
+        ("rmse", np.array([1.0, 3.0]), np.array([[1], [1]], np.float32), 2**0.5),
+    ],
+)
+def test_right_answers_as_arrays(
+    write_model: WriteModel, metric: str, labels: np.ndarray, outputs: np.ndarray, value: float
+) -> None:
+    """Arrays of numpy give what lists give, with bytes as texts."""
+    stream = io.BytesIO()
+    np.savez(stream, x=np.zeros((2, 2), np.float32), label=labels)
+    spec = write_model(text(metric, "{npz: a.npz}"), m__onnx=b"", a__npz=stream.getvalue())
+    assert judged(spec, {"y": outputs}).value == pytest.approx(value)
 
 
 def test_a_missing_column_names_those_that_are_there(write_model: WriteModel) -> None:
@@ -119,6 +179,14 @@ def test_tokens_and_pixels(write_model: WriteModel) -> None:
     spec = labelled(write_model, "accuracy", [[0, 1], [2, 2]], [[0, 0], [0, 1]])
     pixels = np.moveaxis(one_hot(0, 1, 2, 2, 0, 0, 0, 0).reshape(2, 2, 2, 3), 3, 1)
     assert judged(spec, {"y": pixels}).value == pytest.approx(7 / 8)
+
+
+def test_one_channel_decides_between_two_classes(write_model: WriteModel) -> None:
+    """As in segmentation of one object: above the middle is 1."""
+    spec = labelled(write_model, "accuracy", [[0, 1], [1, 1]])
+    pixels = np.array([[[[-1, 2], [3, -1]]]], np.float32)
+    assert judged(spec, {"y": pixels}).value == 0.75
+    assert judged(labelled(write_model, "auc", [[0, 1], [1, 1]]), {"y": pixels}).value == pytest.approx(2.5 / 3)
 
 
 def test_one_score_for_two_classes(write_model: WriteModel) -> None:
@@ -175,6 +243,39 @@ def test_auc_of_two_and_of_three_classes(write_model: WriteModel) -> None:
     assert result.value == pytest.approx(roc_auc_score(labels, chances, multi_class="ovr"))
     with pytest.raises(BuildError, match="auc of rows of one class"):
         judged(labelled(write_model, "auc", 1, 1), {"y": logits[:2]})
+
+
+def test_auc_of_a_variant_is_read_as_the_reference_is(write_model: WriteModel) -> None:
+    """Logits of a variant may happen to look like probabilities, and probabilities of one to miss a sum of 1."""
+    labels = [0, 1, 2, 0, 1, 2]
+    spec = labelled(write_model, "auc", *labels)
+    logits = RANDOM.normal(size=(6, 3)).astype(np.float32)
+    chances = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    other = RANDOM.dirichlet((1, 1, 1), 6).astype(np.float32)
+
+    def area(scores: np.ndarray) -> float:
+        return float(np.mean([roc_auc_score(np.equal(labels, c), scores[:, c]) for c in range(3)]))
+
+    softened = np.exp(other) / np.exp(other).sum(axis=1, keepdims=True)
+    assert area(softened) != pytest.approx(area(other))
+    assert judged(spec, {"y": other}, {"y": logits}).value == pytest.approx(area(softened))
+    assert judged(spec, {"y": other * 0.9}, {"y": chances}).value == pytest.approx(area(other))
+
+
+def test_auc_of_half_precision(write_model: WriteModel) -> None:
+    """Logits far apart keep their order, which float16 would round away in a softmax."""
+    logits = np.array([[0, 20, 9], [0, 21, 9], [30, 0, 1], [31, 0, 1], [0, 1, 30], [0, 1, 31]], np.float16)
+    spec = labelled(write_model, "auc", 0, 1, 0, 0, 2, 2)
+    assert judged(spec, {"y": logits}).value == judged(spec, {"y": logits.astype(np.float64)}).value
+
+
+def test_top_5_of_equal_scores(write_model: WriteModel) -> None:
+    """A network whose answers are all the same names the first five classes, and no more."""
+    spec = labelled(write_model, "top_5", *range(8))
+    result = judged(spec, {"y": np.zeros((8, 8), np.float32)})
+    assert result.value == 5 / 8
+    assert result.items is not None
+    assert result.items[0].tolist() == [1, 1, 1, 1, 1, 0, 0, 0]
 
 
 def test_top_5(write_model: WriteModel) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,12 +16,13 @@ from tritonkit.repository.modelspec import SampleFiles, Spec, resolve_file
 from tritonkit.repository.modelspec.document import nearest
 from tritonkit.repository.modelspec.quality import LABEL_COLUMNS, Metric
 
-__all__ = ["CLASS_METRICS", "RightAnswers"]
+__all__ = ["CLASS_METRICS", "RightAnswers", "is_whole_number"]
 
 CLASS_METRICS = frozenset({"accuracy", "top_5", "f1", "f1_macro", "f1_micro", "auc"})
 """Metrics whose right answers are classes."""
 _USUAL = {"cosine": ("reference",)}
 """Metrics whose right answers are in other columns than the usual ones: a class next to a vector is for others."""
+_WHOLE = re.compile(r"-?[0-9]{1,18}")
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,8 @@ class RightAnswers:
             return ()
         return (CLASS, TEXT) if self.metric.name in CLASS_METRICS else (TEXT,)
 
-    def of_rows(self, rows: Sequence[int], wanted: str) -> list[Any]:
-        """The answers of these rows as the source has them.
+    def of_rows(self, rows: Sequence[int], expected: str) -> list[Any]:
+        """The answers of these rows as the source has them; arrays of numpy as lists.
 
         Raises:
             BuildError: there is no such column, or a row lacks it.
@@ -62,14 +64,25 @@ class RightAnswers:
             raise BuildError(
                 f"{self.spec.file} quality.samples",
                 found=f"the samples have no right answers, which {self.metric.name} needs: {shown}",
-                wanted=f"a column {wanted}: {', '.join(LABEL_COLUMNS)}, or another",
+                wanted=f"a column {expected}: {', '.join(LABEL_COLUMNS)}, or another",
                 todo="name it: samples: {..., labels: COLUMN}",
             )
-        values = [self.row(index).values.get(self.column) for index in rows]
-        for index, value in zip(rows, values, strict=True):
-            if value is None:
-                raise self.refused(index, "it is empty", wanted)
-        return values
+        return [self._plain(index, self.row(index).values.get(self.column), expected) for index in rows]
+
+    def _plain(self, index: int, value: Any, expected: str) -> Any:
+        """An answer as Python's own numbers, texts and lists."""
+        import numpy as np
+
+        if value is None:
+            raise self.refused(index, "it is empty", expected)
+        if not isinstance(value, np.ndarray | np.generic):
+            return value
+        if value.dtype.kind != "S":
+            return value.tolist()
+        try:
+            return np.char.decode(value, "utf-8").tolist()
+        except UnicodeDecodeError:
+            raise self.refused(index, "it is not UTF-8", expected) from None
 
     def row(self, index: int) -> Row:
         """A row of the source."""
@@ -94,16 +107,13 @@ class RightAnswers:
             path = resolve_file(files.classes, self.spec, "quality.samples.classes")
         path = path or _labels_of_steps(self.spec)
         if path is not None:
-            try:
-                return tuple(line.strip() for line in path.read_text("utf-8").splitlines() if line.strip())
-            except (OSError, UnicodeDecodeError) as error:
-                raise BuildError(str(path), found=f"it cannot be read: {error}", wanted="names in UTF-8") from None
+            return _names_of(path)
         if self.column == CLASS and self.prepared.rows is not None:
             return tuple(sorted({str(row.values[CLASS]) for row in self.prepared.rows.rows}))
         return ()
 
     def class_number(self, index: int, value: Any, count: int) -> int:
-        """The number of a class that a row names or numbers; below 0 for what does not count.
+        """The number of a class that a row names or numbers; -1 for a number below 0, which does not count.
 
         Raises:
             BuildError: there is no such class among `count`.
@@ -111,8 +121,10 @@ class RightAnswers:
         text = str(value).strip()
         if text in self.classes:
             number = self.classes.index(text)
-        elif text.lstrip("-").isdigit() or (isinstance(value, float) and value.is_integer()):
-            number = int(float(text))
+        elif is_whole_number(text):
+            number = int(text)
+        elif isinstance(value, float) and value.is_integer():
+            number = int(value)
         else:
             names = nearest(text, self.classes) if self.classes else "the number of a class"
             todo = "" if self.classes else "; or names: samples: {..., classes: FILE}"
@@ -121,7 +133,30 @@ class RightAnswers:
             raise self.refused(
                 index, f"the class {text} has the number {number}", f"0 to {count - 1}, as the output has"
             )
-        return number
+        return max(number, -1)
+
+
+def is_whole_number(text: str) -> bool:
+    """Whether a text is a number that a class can have."""
+    return _WHOLE.fullmatch(text) is not None
+
+
+def _names_of(path: Path) -> tuple[str, ...]:
+    """The lines of a file of names, as the steps of pipelines read it.
+
+    Raises:
+        BuildError: it cannot be read, or a line is empty, so that the names after it would be shifted.
+    """
+    try:
+        names = [line.strip() for line in path.read_text("utf-8").removesuffix("\n").split("\n")]
+    except (OSError, UnicodeDecodeError) as error:
+        raise BuildError(str(path), found=f"it cannot be read: {error}", wanted="names in UTF-8") from None
+    for number, name in enumerate(names, start=1):
+        if not name:
+            raise BuildError(
+                f"{path}:{number}", found="the line is empty", wanted="the name of a class", todo="remove the line"
+            )
+    return tuple(names)
 
 
 def _labels_of_steps(spec: Spec) -> Path | None:

@@ -42,20 +42,23 @@ def score_classes(
     Args:
         name: a metric of classes.
         values: the output of each item.
-        reference: the same of the reference, which shows whether scores are probabilities.
+        reference: the same of the reference, which alone decides whether scores are probabilities.
         rows: the row of each item.
     """
     import numpy as np
 
     labels = answers.of_rows(rows, _WANTED)
-    labels = [label.tolist() if isinstance(label, np.ndarray | np.generic) else label for label in labels]
     if values[0].dtype.kind in "OSU":
-        return _of_names(name, values, labels, answers, where)
-    middle = 0.5 if _are_probabilities(reference) else 0.0
+        return _of_names(name, values, labels, rows, answers, where)
+    probable = _are_probabilities(reference)
+    middle = 0.5 if probable else 0.0
     columns = _columns(values, labels, rows, answers)
     if columns is not None:
         return _of_columns(name, np.stack(values), columns, middle, where)
     classes = _classes(values, labels, rows, answers, middle, where)
+    if name == "auc":
+        chances = probable and _sum_to_one(_classes(reference, labels, rows, answers, middle, where).scores)
+        return _area(classes, chances, where)
     return _of_classes(name, classes, where)
 
 
@@ -68,8 +71,10 @@ def _unfit(where: str, found: str, wanted: str) -> BuildError:
     )
 
 
-def _of_names(name: str, values: Sequence[Any], labels: Sequence[Any], answers: RightAnswers, where: str) -> Any:
-    """Names of classes, best first, compared with the right name."""
+def _of_names(
+    name: str, values: Sequence[Any], labels: Sequence[Any], rows: Sequence[int], answers: RightAnswers, where: str
+) -> Any:
+    """Names of classes, best first, compared with the right name; an item without a name has no class."""
     import numpy as np
 
     if name == "auc":
@@ -77,17 +82,26 @@ def _of_names(name: str, values: Sequence[Any], labels: Sequence[Any], answers: 
     given = [
         [text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text) for text in v.flat] for v in values
     ]
-    names = answers.classes
-    right = [
-        str(label) if str(label) in names or not str(label).isdigit() or not names else names[int(label)]
-        for label in labels
-    ]
+    right = [_right_name(row, label, answers) for row, label in zip(rows, labels, strict=True)]
     if name in ("accuracy", "top_5"):
         depth = 1 if name == "accuracy" else _DEPTH
         return np.array([float(text in texts[:depth]) for texts, text in zip(given, right, strict=True)])
-    numbers = {text: number for number, text in enumerate(dict.fromkeys([*right, *(texts[0] for texts in given)]))}
-    best, wanted = (np.array([numbers[text] for text in texts]) for texts in ([t[0] for t in given], right))
-    return f1_of_classes(best, wanted, "micro" if name == "f1_micro" else "macro")
+    first = [next(iter(texts), None) for texts in given]
+    numbers = {text: number for number, text in enumerate(dict.fromkeys([*right, *first]))}
+    predicted, expected = (np.array([numbers[text] for text in texts]) for texts in (first, right))
+    return f1_of_classes(predicted, expected, "micro" if name == "f1_micro" else "macro")
+
+
+def _right_name(row: int, label: Any, answers: RightAnswers) -> str:
+    """The name that a row names or numbers."""
+    if isinstance(label, list | dict):
+        raise answers.refused(row, f"it is a {type(label).__name__}", "the name of one class")
+    if not answers.classes:
+        return str(label)
+    number = answers.class_number(row, label, len(answers.classes))
+    if number < 0:
+        raise answers.refused(row, f"there is no class {label!r}", f"a name, or 0 to {len(answers.classes) - 1}")
+    return answers.classes[number]
 
 
 def _columns(values: Sequence[Any], labels: Sequence[Any], rows: Sequence[int], answers: RightAnswers) -> Any:
@@ -97,11 +111,15 @@ def _columns(values: Sequence[Any], labels: Sequence[Any], rows: Sequence[int], 
     width = values[0].shape[0] if values[0].ndim == 1 else 0
     if width < 2 or values[0].dtype.kind != "f" or not all(isinstance(label, list) for label in labels):
         return None
-    if all(len(label) == width and set(label) <= {0, 1} for label in labels):
+    if all(len(label) == width and all(one in (0, 1) for one in label) for label in labels):
         return np.array(labels, bool)
     columns = np.zeros((len(labels), width), bool)
     for place, (row, label) in enumerate(zip(rows, labels, strict=True)):
-        columns[place, [answers.class_number(row, one, width) for one in label]] = True
+        numbers = [answers.class_number(row, one, width) for one in label]
+        if -1 in numbers:
+            below = label[numbers.index(-1)]
+            raise answers.refused(row, f"there is no class {below!r}", f"0 to {width - 1}, or 0 and 1 for each class")
+        columns[place, numbers] = True
     return columns
 
 
@@ -142,14 +160,17 @@ def _places(row: int, value: Any, label: Any, answers: RightAnswers, middle: flo
     """Labels int [places], and scores float [places, classes] or classes int [places], of one item."""
     import numpy as np
 
-    shape = np.shape(label)
-    number = answers.class_number
+    try:
+        labels = np.asarray(label)
+    except ValueError:
+        raise answers.refused(row, "its lists have different lengths", "one class for each place") from None
+    shape = labels.shape
     if value.dtype.kind != "f":  # the class itself
-        if value.size != max(1, int(np.prod(shape))):
+        if value.size != labels.size:
             raise answers.refused(row, f"it has the shape {list(shape)}", f"{list(value.shape)}, as the output has")
-        return np.array([number(row, one, 1 << 62) for one in np.ravel(label)]), value.reshape(-1).astype(np.int64)
-    if value.size == 1 and not shape:
-        return np.array([number(row, label, 2)]), value.reshape(1, 1)
+        return _class_numbers(row, labels, 1 << 62, answers), value.reshape(-1).astype(np.int64)
+    if value.size == 1 and labels.size == 1:
+        return _class_numbers(row, labels, 2, answers), value.reshape(1, 1)
     if not shape and value.ndim > 1 and value.size == max(value.shape):
         value = value.reshape(-1)
     if shape == value.shape[:-1]:
@@ -164,8 +185,19 @@ def _places(row: int, value: Any, label: Any, answers: RightAnswers, middle: flo
             f"the label has the shape {list(shape)}, and the output {list(value.shape)}",
             "one class for each place",
         )
-    width = scores.shape[1]
-    return np.array([number(row, one, width) for one in np.ravel(np.array(label, object))]), scores
+    width = max(2, scores.shape[1])  # one score decides between two classes
+    return _class_numbers(row, labels, width, answers), scores
+
+
+def _class_numbers(row: int, labels: Any, count: int, answers: RightAnswers) -> Any:
+    """The number of each place's class, int64 [places]; each distinct label is looked up once."""
+    import numpy as np
+
+    flat = labels.reshape(-1)
+    if flat.dtype.kind == "O":  # numpy cannot order it
+        return np.array([answers.class_number(row, one, count) for one in flat], np.int64)
+    distinct, places = np.unique(flat, return_inverse=True)
+    return np.array([answers.class_number(row, one, count) for one in distinct.tolist()], np.int64)[places]
 
 
 def _best(scores: Any, middle: float) -> Any:
@@ -179,8 +211,6 @@ def _best(scores: Any, middle: float) -> Any:
 def _of_classes(name: str, classes: _Classes, where: str) -> Any:
     import numpy as np
 
-    if name == "auc":
-        return _area(classes, where)
     if name == "top_5":
         return _top(classes, where)
     if name == "accuracy":
@@ -195,26 +225,26 @@ def _top(classes: _Classes, where: str) -> Any:
     if classes.scores is None or classes.scores.shape[1] <= _DEPTH:
         count = "no scores" if classes.scores is None else f"{classes.scores.shape[1]} classes"
         raise _unfit(where, f"top_5 of an output with {count}", f"scores of more than {_DEPTH} classes")
-    own = np.take_along_axis(classes.scores, classes.labels[:, None], axis=1)
-    hits = ((classes.scores > own).sum(axis=1) < _DEPTH) & (classes.best >= 0)
+    # Of equal scores the first ones count, as with argmax: a constant output is not right everywhere.
+    best = np.argsort(-classes.scores, axis=1, kind="stable")[:, :_DEPTH]
+    hits = (best == classes.labels[:, None]).any(axis=1) & (classes.best >= 0)
     return hits.astype(float) if classes.single else float(hits.mean())
 
 
-def _area(classes: _Classes, where: str) -> float:
-    """AUC: of two classes, or the mean of each class against the others."""
+def _area(classes: _Classes, chances: bool, where: str) -> float:
+    """AUC: of two classes, or the mean of each class against the others; `chances` says that scores are such."""
     import numpy as np
 
-    scores = classes.scores
-    if scores is None:
+    if classes.scores is None:
         raise _unfit(where, "auc of an output that is the class itself", "an output with a score for each class")
+    scores = classes.scores.astype(np.float64)
     if scores.shape[1] <= 2:
-        values = scores[:, -1] - (scores[:, 0] if scores.shape[1] == 2 else 0)
+        with np.errstate(invalid="ignore"):  # infinity less infinity is NaN, which ranks lowest
+            values = scores[:, -1] - (scores[:, 0] if scores.shape[1] == 2 else 0)
         positive = classes.labels == 1
         return _held(binary_auc(values, positive) if 0 < positive.sum() < len(positive) else math.nan, where)
-    chances = (
-        scores if _are_probabilities([scores]) and np.allclose(scores.sum(axis=1), 1, atol=1e-3) else softmax(scores)
-    )
-    return _held(mean_auc(chances, classes.labels[:, None] == np.arange(scores.shape[1])), where)
+    values = scores if chances else softmax(scores)
+    return _held(mean_auc(values, classes.labels[:, None] == np.arange(scores.shape[1])), where)
 
 
 def _held(area: float, where: str) -> float:
@@ -227,3 +257,10 @@ def _are_probabilities(values: Sequence[Any]) -> bool:
     import numpy as np
 
     return all(value.dtype.kind == "f" and bool(np.all((value >= 0) & (value <= 1))) for value in values)
+
+
+def _sum_to_one(scores: Any) -> bool:
+    """Whether each place's scores, float [places, classes], are shares of one."""
+    import numpy as np
+
+    return bool(np.allclose(scores.sum(axis=1, dtype=np.float64), 1, atol=1e-3))

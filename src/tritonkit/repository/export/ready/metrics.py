@@ -74,7 +74,9 @@ def softmax(logits: Any) -> Any:
     """Probabilities of each row: float64 [items, classes]."""
     import numpy as np
 
-    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    logits = np.asarray(logits, np.float64)
+    with np.errstate(invalid="ignore"):  # infinity less infinity is NaN
+        powers = np.exp(logits - logits.max(axis=1, keepdims=True))
     return powers / powers.sum(axis=1, keepdims=True)
 
 
