@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import io
+import shutil
 import sys
 from pathlib import Path
 
@@ -16,11 +18,14 @@ from tests.repository.optimize.small_specs import built
 from tritonkit.errors import BuildError, GateError
 from tritonkit.repository.export import BuildCache
 from tritonkit.repository.export.artifact import MeasuredQuality
+from tritonkit.repository.export.ready import step_runner
 from tritonkit.repository.modelspec import Spec
 from tritonkit.repository.modelspec.contents import python_uses
 from tritonkit.repository.optimize import plan
+from tritonkit.repository.optimize.fingerprint import tool_versions
 from tritonkit.repository.optimize.gate import judge
 from tritonkit.repository.optimize.results import choose, evaluate, wanted_variants
+from tritonkit.resources import STEPS, shipped
 
 RANDOM = np.random.default_rng(0)
 WEIGHTS = RANDOM.normal(size=(3, 4)).astype(np.float32)
@@ -97,6 +102,34 @@ def test_what_a_build_reads_is_part_of_its_hash(write_model: WriteModel, tmp_pat
     assert plan(write_model(TABLE.replace("0.9", "0.5"), **files), cache).source_hash == first
     assert plan(write_model(TABLE.replace("[f1, auc]", "[f1]"), **files), cache).source_hash != first
     assert plan(write_model(TABLE, **{**files, "test__csv": table(61)}), cache).source_hash != first
+
+
+def test_the_code_of_steps_is_part_of_the_hash(
+    write_model: WriteModel, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Modules next to a step and those of shipped steps, which it may import, decide what a metric measures."""
+    own_step(root)
+    shipped_copy = tmp_path / "steps"
+    shutil.copytree(shipped(STEPS), shipped_copy)
+    monkeypatch.setattr(step_runner, "shipped", lambda name: shipped_copy if name == STEPS else shipped(name))
+    spec = write_model(WITH_OWN, m__onnx=linear(WEIGHTS, [4]), a__npz=npz(raw=np.ones((3, 4), np.float32)))
+    cache = BuildCache(tmp_path / "cache")
+    hashes = [plan(spec, cache).source_hash]
+    for file in (
+        root / "models" / "net" / "steps" / "shared.py",
+        shipped_copy / "step_scores.py",
+        shipped_copy / "tokenize" / "tokenize_core.py",
+    ):
+        with file.open("a") as stream:
+            stream.write("# a change\n")
+        hashes.append(plan(spec, cache).source_hash)
+    assert len(set(hashes)) == len(hashes)
+
+
+def test_the_libraries_of_shipped_steps_are_part_of_the_hash(write_model: WriteModel) -> None:
+    """Another version of Pillow or of tokenizers prepares other input."""
+    versions = tool_versions(write_model("name: net\nnetwork: {onnx: m.onnx}\n", m__onnx=b""))
+    assert {"pillow", "tokenizers"} <= set(versions)
 
 
 def test_errors_are_limited_from_above(write_model: WriteModel) -> None:
@@ -230,6 +263,17 @@ class TritonPythonModel:
             made.append(pb_utils.InferenceResponse([pb_utils.Tensor("x", double(raw))]))
         return made
 """
+FINALIZED = (
+    "from pathlib import Path\n"
+    + OWN
+    + """
+    def initialize(self, arguments):
+        self.folder = Path(arguments["model_repository"])
+
+    def finalize(self):
+        Path("SEEN").write_text(str(self.folder.is_dir()))
+"""
+)
 CONTRACT = """
 description: Doubles numbers
 inputs: {raw: {dtype: FP32, shape: [4]}}
@@ -271,6 +315,23 @@ def test_a_step_of_the_folders_own(write_model: WriteModel, root: Path, tmp_path
     assert sys.path == path
     uses = {(use.file, use.when) for use in python_uses(spec)}
     assert ("steps/doubled/model.py", "build") in uses
+
+
+def test_a_step_is_finalized(write_model: WriteModel, root: Path, tmp_path: Path) -> None:
+    """As a server does it when it unloads a model, before the step's folder is removed."""
+    own_step(root)
+    spec = write_model(WITH_OWN, m__onnx=b"", a__npz=npz(raw=np.ones((1, 4), np.float32)))
+    own_step(root, FINALIZED.replace("SEEN", str(tmp_path / "seen")))
+    [step, _] = spec.steps
+    assert step is not None
+    runner = step_runner.StepRunner(step, "here")
+    [answer] = runner.run([{"raw": np.ones(4, np.float32)}])
+    assert isinstance(answer, dict)
+    assert answer["x"].tolist() == [2, 2, 2, 2]
+    assert not (tmp_path / "seen").exists()
+    del runner
+    gc.collect()
+    assert (tmp_path / "seen").read_text() == "True"
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,13 @@ from typing import Any
 
 from tritonkit.repository.export.artifact import sha256_file, sha256_json
 from tritonkit.repository.export.onnx_file import data_of
+from tritonkit.repository.export.ready.step_runner import step_code
 from tritonkit.repository.modelspec import Network, PackageFile, Spec, resolve_file
 from tritonkit.repository.modelspec.contents import imported_modules
 
 __all__ = ["digest", "fingerprint", "folder_digests", "network_facts", "tool_versions"]
 
-_TOOLS = ("numpy", "onnx", "onnxruntime", "onnxscript", "safetensors", "torch")
+_TOOLS = ("numpy", "onnx", "onnxruntime", "onnxscript", "pillow", "safetensors", "tokenizers", "torch")
 _ROOM = Path(__file__).parent
 _SHARED = (_ROOM.parent / "export", _ROOM.parent / "export" / "ready", _ROOM)
 _OF_GPUS = {"cuda_options.py", "gpu.py", "gpu_judging.py"}
@@ -71,7 +72,8 @@ def _steps_of_samples(spec: Spec) -> list[Any]:
             "wiring": entry.model_dump(mode="json", include={"inputs", "outputs"}),
             "parameters": step.parameters,
             "files": {name: digest(file) for name, file in sorted(step.files.items())},
-            "code": [digest(file) for file in sorted(step.folder.glob("*.py"))],
+            "contract": digest(step.folder / "step.yaml"),
+            "code": [digest(file) for file in step_code(step)],
         }
         for step, entry in zip(spec.steps, spec.model.pipeline, strict=True)
         if step is not None and entry != "network"

@@ -87,6 +87,20 @@ def test_max_samples_takes_rows_from_the_whole(write_model: WriteModel) -> None:
     assert values(read_samples(spec, X)) == [[0, 0], [50, 0], [100, 0]]
 
 
+@pytest.mark.parametrize("most", [2, 3, 4, 10])
+def test_max_samples_of_a_folder_takes_all_classes(write_model: WriteModel, root: Path, most: int) -> None:
+    """The files are in turns already, so every second one would be of one class."""
+    for name in ("a", "b"):
+        (root / "models" / "net" / "test" / name).mkdir(parents=True)
+        for file in range(4):
+            (root / "models" / "net" / "test" / name / f"{file}.bin").write_bytes(b"x")
+    spec = write_model(text("{folder: test}", f"  max_samples: {most}\n"), m__onnx=b"")
+    samples = read_samples(spec, Signature((TensorInfo("data", "BYTES", (1,)),), (), batched=True))
+    assert samples.rows is not None
+    taken = [samples.rows.rows[row].values["class"] for row, _ in samples.item_rows]
+    assert taken == ["a", "b", "a", "b", "a", "b", "a", "b"][:most]
+
+
 def test_max_samples_takes_whole_groups(write_model: WriteModel) -> None:
     """The documents of a query belong together."""
     rows = "x,q\n" + "".join(f'"[{i}, 0]",{i // 3}\n' for i in range(12))
@@ -143,6 +157,15 @@ def test_too_much_for_memory(write_model: WriteModel, monkeypatch: pytest.Monkey
     error = refused(spec, X)
     assert "more than 12 items" in error.found
     assert "max_samples: 6" in error.todo
+
+
+def test_texts_count_as_the_memory_that_they_take(write_model: WriteModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An array of texts has a pointer to each, whose size says nothing of the text."""
+    monkeypatch.setattr(module, "_MOST_BYTES", 10_000)
+    lines = "".join(f'{{"t": "{"x" * 2000}"}}\n' for _ in range(10))
+    spec = write_model(text("{jsonl: a.jsonl}"), m__onnx=b"", a__jsonl=lines)
+    error = refused(spec, Signature((TensorInfo("t", "BYTES", (1,)),), (), batched=True))
+    assert "more than 4 items" in error.found
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,7 +11,7 @@ from typing import Any, TypeAlias
 from tritonkit.errors import BuildError
 from tritonkit.repository.export.artifact import Signature
 from tritonkit.repository.export.ready.cells import content_of, to_array
-from tritonkit.repository.export.ready.rows import FILE, Row, Rows, read_rows
+from tritonkit.repository.export.ready.rows import CLASS, FILE, Row, Rows, read_rows
 from tritonkit.repository.export.ready.step_runner import StepRefusal, StepRunner
 from tritonkit.repository.modelspec import ResolvedStep, SampleFiles, Spec
 from tritonkit.repository.modelspec.quality import LABEL_COLUMNS
@@ -19,7 +20,7 @@ __all__ = ["Flow", "PreparedSamples", "missing_column", "prepare"]
 
 _BATCH = 32
 _MOST_BYTES = 4 << 30
-"""Most memory that the inputs of the network take: the reference keeps its outputs for them too."""
+"""Most memory that the tensors of all items take: the reference keeps its outputs for them too."""
 
 Item: TypeAlias = dict[str, Any]
 """Name of a pipeline's tensor -> array without a batch axis."""
@@ -294,11 +295,11 @@ def prepare(
     groups: dict[Any, list[tuple[tuple[int, int], Item, Item]]] = {}
     size = count = 0
     for item in preparation.items(_chosen(rows, files, most)):
-        size, count = size + sum(array.nbytes for array in item[1].values()), count + 1
+        size, count = size + sum(_bytes_of(array) for part in item[1:] for array in part.values()), count + 1
         if size > _MOST_BYTES:
             raise BuildError(
                 f"{spec.file} {place}",
-                found=f"more than {count - 1} items of the network's input take over {_MOST_BYTES >> 30} GiB of memory",
+                found=f"the tensors of more than {count - 1} items take over {_MOST_BYTES >> 30} GiB of memory",
                 wanted="samples that fit into memory",
                 todo=f"set quality.max_samples: {count // 2}, or give fewer rows",
             )
@@ -314,6 +315,11 @@ def prepare(
     return PreparedSamples(batches, rows, sources, kept, preparation.axis_added)
 
 
+def _bytes_of(array: Any) -> int:
+    """The memory of an array, with that of its texts."""
+    return int(array.nbytes) + (sum(map(sys.getsizeof, array.flat)) if array.dtype.hasobject else 0)
+
+
 def _joined(items: Sequence[Item], batched: bool) -> dict[str, Any]:
     import numpy as np
 
@@ -321,11 +327,14 @@ def _joined(items: Sequence[Item], batched: bool) -> dict[str, Any]:
 
 
 def _chosen(rows: Rows, files: SampleFiles, most: int | None) -> list[int]:
-    """The rows to take: evenly from the whole; with groups, whole groups from the beginning."""
+    """The rows to take: evenly from the whole; with groups, whole groups from the beginning; of folders of classes the
+    first, which are of all classes in turns."""
     count = len(rows.rows)
     if most is None:
         return list(range(count))
     most = max(1, most // 2) if files.pairs else most
+    if files.folder is not None and CLASS in rows.columns:
+        return list(range(min(most, count)))
     if files.group is None or files.folder is not None:
         return list(range(count)) if most >= count else [round(i * (count - 1) / max(1, most - 1)) for i in range(most)]
     members: dict[str, list[int]] = {}

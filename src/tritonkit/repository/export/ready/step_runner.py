@@ -10,6 +10,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import shutil
 import sys
 import tempfile
 import weakref
@@ -25,9 +26,10 @@ from tritonkit.resources import STEPS, shipped
 from tritonkit.text import first_line
 from tritonkit.watched import unbounded
 
-__all__ = ["StepRefusal", "StepRunner"]
+__all__ = ["StepRefusal", "StepRunner", "step_code"]
 
 _TRITON = "triton_python_backend_utils"
+_STAND_IN = f"deploy/lambda/{_TRITON}.py"
 _TOGETHER = 32
 
 
@@ -47,6 +49,7 @@ class StepRunner:
         self.step = step
         self._where = where
         self._modules: dict[str, Any] = {}
+        self._folders = _folders(step)
 
     def run(self, items: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any] | StepRefusal]:
         """The outputs of each item, or the reason why it has none.
@@ -83,7 +86,8 @@ class StepRunner:
     def _model(self) -> Any:
         """The step's model, initialized as a server does it."""
         folder = Path(tempfile.mkdtemp(prefix="tritonkit-step-"))
-        weakref.finalize(self, _remove, folder)
+        opened: list[Any] = []
+        weakref.finalize(self, _close, opened, folder)
         (folder / "1").mkdir()
         for file in self.step.files.values():
             (folder / "1" / file.name).symlink_to(file)
@@ -97,10 +101,11 @@ class StepRunner:
             "model_instance_device_id": "0",
         }
         with self._isolated("opening"):
-            _module(_TRITON, shipped(f"deploy/lambda/{_TRITON}.py"))
+            _module(_TRITON, shipped(_STAND_IN))
             model = _module("model", self.step.folder / "model.py").TritonPythonModel()
             if hasattr(model, "initialize"):
                 model.initialize(arguments)
+        opened.append(model)
         return model
 
     def _config(self) -> dict[str, Any]:
@@ -123,17 +128,10 @@ class StepRunner:
     @contextlib.contextmanager
     def _isolated(self, doing: str) -> Iterator[None]:
         """Let the step's modules be imported by plain names, and turn any failure into a BuildError."""
-        shared = shipped(STEPS)
-        places = [
-            self.step.folder,
-            self.step.folder.parent,
-            shared,
-            *(p for p in sorted(shared.iterdir()) if p.is_dir()),
-        ]
-        plain = {file.stem for place in places for file in place.glob("*.py")} | {_TRITON}
+        plain = self._plain_names
         before = {name: sys.modules.pop(name) for name in plain if name in sys.modules}
         path, environment = list(sys.path), dict(os.environ)
-        sys.path[:0] = map(str, dict.fromkeys(places))
+        sys.path[:0] = map(str, self._folders)
         sys.modules.update(self._modules)
         try:
             with unbounded():
@@ -153,6 +151,11 @@ class StepRunner:
             os.environ.clear()
             os.environ.update(environment)
 
+    @cached_property
+    def _plain_names(self) -> frozenset[str]:
+        """Names by which the step may import modules."""
+        return frozenset(file.stem for file in step_code(self.step))
+
     def _missing(self, error: ModuleNotFoundError) -> BuildError:
         return self._failed(
             f"step {self.step.folder.name} imports {error.name}, which is not installed here",
@@ -171,6 +174,19 @@ class StepRunner:
         return BuildError(self._where, found=found, wanted=wanted, todo=todo, details=details)
 
 
+def step_code(step: ResolvedStep) -> list[Path]:
+    """All Python files that a step may import by plain names, the stand-in of Triton's module included."""
+    files = [file for folder in _folders(step) for file in sorted(folder.glob("*.py"))]
+    return [*files, shipped(_STAND_IN)]
+
+
+def _folders(step: ResolvedStep) -> list[Path]:
+    """The folders in which a step's imports are looked up, in this order."""
+    shared = shipped(STEPS)
+    folders = [step.folder, step.folder.parent, shared, *(p for p in sorted(shared.iterdir()) if p.is_dir())]
+    return list(dict.fromkeys(folders))
+
+
 def _module(name: str, file: Path) -> Any:
     definition = importlib.util.spec_from_file_location(name, file)
     assert definition is not None  # noqa: S101  a .py file always has a loader
@@ -181,7 +197,12 @@ def _module(name: str, file: Path) -> Any:
     return module
 
 
-def _remove(folder: Path) -> None:
-    import shutil
+def _close(models: Sequence[Any], folder: Path) -> None:
+    """Let a step's model free what it holds, as a server does, and remove its folder.
 
+    Its answers are there already, so a failure changes nothing.
+    """
+    for model in models:
+        with contextlib.suppress(Exception):
+            getattr(model, "finalize", lambda: None)()
     shutil.rmtree(folder, ignore_errors=True)
