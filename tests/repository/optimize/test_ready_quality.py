@@ -107,16 +107,17 @@ def test_what_a_build_reads_is_part_of_its_hash(write_model: WriteModel, tmp_pat
 def test_the_code_of_steps_is_part_of_the_hash(
     write_model: WriteModel, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Modules next to a step and those of shipped steps, which it may import, decide what a metric measures."""
-    own_step(root)
-    shipped_copy = tmp_path / "steps"
+    """Modules next to a step's folder and those of shipped steps, which it may import, decide what is measured."""
+    steps = own_steps(root)
+    own_step(steps)
+    shipped_copy = tmp_path / "shipped"
     shutil.copytree(shipped(STEPS), shipped_copy)
     monkeypatch.setattr(step_runner, "shipped", lambda name: shipped_copy if name == STEPS else shipped(name))
     spec = write_model(WITH_OWN, m__onnx=linear(WEIGHTS, [4]), a__npz=npz(raw=np.ones((3, 4), np.float32)))
     cache = BuildCache(tmp_path / "cache")
     hashes = [plan(spec, cache).source_hash]
     for file in (
-        root / "models" / "net" / "steps" / "shared.py",
+        steps / "shared.py",
         shipped_copy / "step_scores.py",
         shipped_copy / "tokenize" / "tokenize_core.py",
     ):
@@ -287,9 +288,16 @@ pipeline: [{step: doubled}, network]
 """
 
 
-def own_step(root: Path, code: str = OWN, helper: str = "def double(x):\n    return 2 * x\n") -> None:
-    """A step in the model's folder, with a module of its own."""
-    folder = root / "models" / "net" / "steps" / "doubled"
+def own_steps(root: Path) -> Path:
+    """A folder of steps for all models of the project, which has none of its own yet."""
+    (root / "python_backends").unlink()  # the link to the real folder
+    (root / STEPS).mkdir(parents=True)
+    return root / STEPS
+
+
+def own_step(steps: Path, code: str = OWN, helper: str = "def double(x):\n    return 2 * x\n") -> None:
+    """A step in a folder of steps, with a module of its own."""
+    folder = steps / "doubled"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "step.yaml").write_text(CONTRACT)
     (folder / "model.py").write_text(code)
@@ -305,7 +313,7 @@ def npz(**arrays: np.ndarray) -> bytes:
 
 def test_a_step_of_the_folders_own(write_model: WriteModel, root: Path, tmp_path: Path) -> None:
     """It runs in the build with the modules next to it, leaves no trace, and is listed among what a build runs."""
-    own_step(root)
+    own_step(root / "models" / "net" / "steps")
     values = RANDOM.normal(size=(8, 4)).astype(np.float32)
     data = npz(raw=values, labels=(values @ WEIGHTS.T).argmax(axis=1))
     before, path = set(sys.modules), list(sys.path)
@@ -319,9 +327,8 @@ def test_a_step_of_the_folders_own(write_model: WriteModel, root: Path, tmp_path
 
 def test_a_step_is_finalized(write_model: WriteModel, root: Path, tmp_path: Path) -> None:
     """As a server does it when it unloads a model, before the step's folder is removed."""
-    own_step(root)
+    own_step(own_steps(root), FINALIZED.replace("SEEN", str(tmp_path / "seen")))
     spec = write_model(WITH_OWN, m__onnx=b"", a__npz=npz(raw=np.ones((1, 4), np.float32)))
-    own_step(root, FINALIZED.replace("SEEN", str(tmp_path / "seen")))
     [step, _] = spec.steps
     assert step is not None
     runner = step_runner.StepRunner(step, "here")
@@ -351,7 +358,7 @@ def test_a_step_that_does_not_run_in_a_build(
     write_model: WriteModel, root: Path, tmp_path: Path, code: str, message: str
 ) -> None:
     """The error says so, and that samples may also be the network's own input."""
-    own_step(root, code)
+    own_step(root / "models" / "net" / "steps", code)
     spec = write_model(WITH_OWN, m__onnx=linear(WEIGHTS, [4]), a__npz=npz(raw=np.ones((3, 4), np.float32)))
     utilities = sys.modules.get("triton_python_backend_utils")  # other tests of this process may have some
     with pytest.raises(BuildError, match=r"quality\.samples") as caught:
@@ -362,7 +369,7 @@ def test_a_step_that_does_not_run_in_a_build(
 
 def test_the_networks_own_input_needs_no_step(write_model: WriteModel, root: Path, tmp_path: Path) -> None:
     """Arrays under the names of the network's inputs go past the steps before it."""
-    own_step(root, "import no_such_package\n")
+    own_step(root / "models" / "net" / "steps", "import no_such_package\n")
     values = RANDOM.normal(size=(8, 4)).astype(np.float32)
     data = npz(x=values, labels=(values @ WEIGHTS.T).argmax(axis=1))
     assert measured(write_model(WITH_OWN, m__onnx=linear(WEIGHTS, [4]), a__npz=data), tmp_path).value == 1.0

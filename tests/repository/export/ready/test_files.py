@@ -159,6 +159,28 @@ def test_too_much_for_memory(write_model: WriteModel, monkeypatch: pytest.Monkey
     assert "max_samples: 6" in error.todo
 
 
+AFTER = """
+description: Adds numbers
+inputs: {y: {dtype: FP32, shape: [2]}, more: {dtype: FP32, shape: [100]}}
+outputs: {z: {dtype: FP32, shape: [1]}}
+"""
+
+
+def test_tensors_for_later_steps_count_too(
+    write_model: WriteModel, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step after the network takes 400 bytes of each row, and the network 8."""
+    monkeypatch.setattr(module, "_MOST_BYTES", 1000)
+    (root / "models" / "net" / "steps" / "add").mkdir(parents=True)
+    (root / "models" / "net" / "steps" / "add" / "step.yaml").write_text(AFTER)
+    (root / "models" / "net" / "steps" / "add" / "model.py").write_text("")
+    more = "pipeline: [network, {step: add}]\n"
+    data = npz(x=np.zeros((5, 2), np.float32), more=np.zeros((5, 100), np.float32))
+    spec = write_model(text("{npz: a.npz}", more), m__onnx=b"", a__npz=data)
+    error = refused(spec, Signature(X.inputs, (TensorInfo("y", "FP32", (2,)),), batched=True))
+    assert "more than 2 items" in error.found
+
+
 def test_texts_count_as_the_memory_that_they_take(write_model: WriteModel, monkeypatch: pytest.MonkeyPatch) -> None:
     """An array of texts has a pointer to each, whose size says nothing of the text."""
     monkeypatch.setattr(module, "_MOST_BYTES", 10_000)
