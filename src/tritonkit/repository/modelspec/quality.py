@@ -118,6 +118,14 @@ class Metric(Strict):
             raise ValueError(f"normalize is given for {self.name}; wanted it for {', '.join(sorted(NORMALIZED))} alone")
         return self
 
+    @model_validator(mode="after")
+    def _measures_one_output(self) -> Self:
+        if self.output is not None and self.name == "map50_95":
+            raise ValueError(
+                "output is given for map50_95; wanted none: it measures boxes, scores and classes together"
+            )
+        return self
+
     @property
     def title(self) -> str:
         """The name that reports show: f1 says which, and an output that was named follows."""

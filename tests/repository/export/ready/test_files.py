@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from tests.conftest import WriteModel
 from tritonkit.errors import BuildError, SpecError
 from tritonkit.repository.export.artifact import Signature, TensorInfo
 from tritonkit.repository.export.ready import prepared as module
+from tritonkit.repository.export.ready import rows
 from tritonkit.repository.export.ready.prepared import PreparedSamples
 from tritonkit.repository.export.samples import read_calibration, read_samples
 from tritonkit.repository.modelspec import Spec
@@ -73,8 +75,8 @@ def test_columns_of_other_names_in_another_order(write_model: WriteModel) -> Non
 
 def test_items_of_one_size_share_a_batch(write_model: WriteModel) -> None:
     """Sizes of a free axis are not mixed, and each item keeps its row."""
-    rows = "".join(f'{{"ids": {list(range(1 + i % 2))}}}\n' for i in range(70))
-    spec = write_model(text("{jsonl: a.jsonl}"), m__onnx=b"", a__jsonl=rows)
+    lines = "".join(f'{{"ids": {list(range(1 + i % 2))}}}\n' for i in range(70))
+    spec = write_model(text("{jsonl: a.jsonl}"), m__onnx=b"", a__jsonl=lines)
     samples = read_samples(spec, IDS)
     assert [batch["ids"].shape for batch in samples.batches] == [(32, 1), (3, 1), (32, 2), (3, 2)]
     assert [row for row, _ in samples.item_rows] == [*range(0, 70, 2), *range(1, 70, 2)]
@@ -82,8 +84,8 @@ def test_items_of_one_size_share_a_batch(write_model: WriteModel) -> None:
 
 def test_max_samples_takes_rows_from_the_whole(write_model: WriteModel) -> None:
     """A file that is sorted by class would otherwise give the first class alone."""
-    rows = "x\n" + "".join(f'"[{i}, 0]"\n' for i in range(101))
-    spec = write_model(text("{csv: a.csv}", "  max_samples: 3\n"), m__onnx=b"", a__csv=rows)
+    lines = "x\n" + "".join(f'"[{i}, 0]"\n' for i in range(101))
+    spec = write_model(text("{csv: a.csv}", "  max_samples: 3\n"), m__onnx=b"", a__csv=lines)
     assert values(read_samples(spec, X)) == [[0, 0], [50, 0], [100, 0]]
 
 
@@ -103,8 +105,8 @@ def test_max_samples_of_a_folder_takes_all_classes(write_model: WriteModel, root
 
 def test_max_samples_takes_whole_groups(write_model: WriteModel) -> None:
     """The documents of a query belong together."""
-    rows = "x,q\n" + "".join(f'"[{i}, 0]",{i // 3}\n' for i in range(12))
-    spec = write_model(text("{csv: a.csv, group: q}", "  max_samples: 7\n"), m__onnx=b"", a__csv=rows)
+    lines = "x,q\n" + "".join(f'"[{i}, 0]",{i // 3}\n' for i in range(12))
+    spec = write_model(text("{csv: a.csv, group: q}", "  max_samples: 7\n"), m__onnx=b"", a__csv=lines)
     assert [x for x, _ in values(read_samples(spec, X))] == [0, 1, 2, 3, 4, 5]
 
 
@@ -138,6 +140,96 @@ def test_what_cannot_be_read(write_model: WriteModel, file: str, content: str | 
     """The error names file, line and column; a pickle is refused before it is read."""
     spec = write_model(text(f"{{{file.partition('.')[2]}: {file}}}"), m__onnx=b"", **{file.replace(".", "__"): content})
     assert message in refused(spec, X).found
+
+
+def changed_npz(method: int = zipfile.ZIP_STORED, flags: int = 0, header: bytes | None = None) -> bytes:
+    """An .npz file with one array, changed by hand."""
+    stream = io.BytesIO()
+    np.save(stream, np.zeros((64, 2), np.float32))
+    content = stream.getvalue()
+    if header is not None:
+        content = np.lib.format.magic(1, 0) + len(header).to_bytes(2, "little") + header
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", method) as archive:
+        archive.writestr("x.npy", content)
+    data = bytearray(packed.getvalue())
+    entry = data.index(b"PK\x01\x02")
+    data[6] |= flags
+    data[entry + 8] |= flags
+    return bytes(data)
+
+
+def damaged(data: bytes, place: int) -> bytes:
+    """A file whose bytes from a place on are other ones."""
+    return data[:place] + bytes(255 - byte for byte in data[place : place + 8]) + data[place + 8 :]
+
+
+HUGE = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1099511627776, 1024), }\n"
+NO_VALUES = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1099511627776, 0), }\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (damaged(changed_npz(zipfile.ZIP_DEFLATED), 40), "a.npz cannot be read: Error -3"),
+        (damaged(changed_npz(zipfile.ZIP_LZMA), 50), "a.npz cannot be read"),
+        (changed_npz(flags=1), "a.npz cannot be read: File 'x.npy' is encrypted"),
+        (changed_npz(flags=0x40), "a.npz cannot be read: strong encryption"),
+        (changed_npz(header=HUGE), "a.npz cannot be read"),
+        (changed_npz(header=NO_VALUES), "its array x [1099511627776, 0] has rows without values"),
+        (changed_npz(header=b"{'descr': '<f4', \n"), "a.npz cannot be read"),
+    ],
+)
+def test_a_damaged_or_hostile_file_of_arrays(write_model: WriteModel, content: bytes, message: str) -> None:
+    """Neither a library's error nor a process without memory, whatever the file says of itself."""
+    spec = write_model(text("{npz: a.npz}"), m__onnx=b"", a__npz=content)
+    assert message in refused(spec, X).found
+
+
+def test_arrays_that_would_fill_the_memory(write_model: WriteModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sizes in the file's directory are added up before anything is uncompressed."""
+    monkeypatch.setattr(rows, "_MOST_ARRAYS", 10_000)
+    stream = io.BytesIO()
+    np.savez_compressed(stream, x=np.zeros((1000, 2), np.float32), y=np.zeros((1000, 1), np.float32))
+    monkeypatch.setattr(np, "load", lambda *_, **__: pytest.fail("it was opened"))
+    spec = write_model(text("{npz: a.npz}"), m__onnx=b"", a__npz=stream.getvalue())
+    assert len(stream.getvalue()) < 1000
+    error = refused(spec, X)
+    assert re.fullmatch(r"a\.npz has 12\d\d\d bytes", error.found)
+    assert error.wanted == "at most 10000"
+
+
+@pytest.mark.parametrize(("key", "content"), [("csv", "x\n" + "1\n" * 50), ("jsonl", '{"x": [1, 2]}\n' * 10)])
+def test_a_table_that_would_fill_the_memory(
+    write_model: WriteModel, monkeypatch: pytest.MonkeyPatch, key: str, content: str
+) -> None:
+    """Python's objects take several times the bytes of the file."""
+    monkeypatch.setattr(rows, "_MOST_TABLE", 100)
+    spec = write_model(text(f"{{{key}: a.{key}}}"), m__onnx=b"", **{f"a__{key}": content})
+    assert refused(spec, X).found == f"a.{key} has {len(content)} bytes"
+
+
+@pytest.mark.parametrize("layout", ["next to it", "labels"])
+def test_a_text_that_is_a_link_or_too_long(write_model: WriteModel, root: Path, layout: str) -> None:
+    """A link could lead out of the folder, and half of a text is another one."""
+    folder = root / "models" / "net" / "test"
+    files, texts = (folder, folder) if layout == "next to it" else (folder / "images", folder / "labels")
+    files.mkdir(parents=True)
+    texts.mkdir(exist_ok=True)
+    (files / "one.wav").write_bytes(b"x")
+    (root / "secret").write_text("secret\n")
+    (texts / "one.txt").symlink_to(root / "secret")
+    spec = write_model(text("{folder: test}"), m__onnx=b"")
+    data = Signature((TensorInfo("data", "BYTES", (1,)),), (), batched=True)
+    assert refused(spec, data).found.endswith("one.txt cannot be read: it is a link")
+    (texts / "one.txt").unlink()
+    (texts / "one.txt").write_text("é" * (1 << 19))
+    samples = read_samples(spec, data)
+    assert samples.rows is not None
+    assert samples.rows.rows[0].values["text"] == "é" * (1 << 19)
+    with (texts / "one.txt").open("a") as stream:
+        stream.write("!")
+    assert refused(spec, data).found.endswith(f"one.txt has {(1 << 20) + 1} bytes")
 
 
 def test_whole_numbers_stay_whole(write_model: WriteModel) -> None:

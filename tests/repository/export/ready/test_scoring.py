@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 
 import numpy as np
@@ -39,8 +40,6 @@ def judged(spec: Spec, outputs: Batch, reference: Batch | None = None) -> Score:
 
 def labelled(write_model: WriteModel, metric: str, *labels: object, more: str = "", **files: str) -> Spec:
     """A spec whose rows have these labels."""
-    import json
-
     lines = rows(*(f'"label": {json.dumps(label)}' for label in labels))
     return write_model(text(metric, more=more), m__onnx=b"", a__jsonl=lines, **files)
 
@@ -85,8 +84,6 @@ def test_names_of_classes(write_model: WriteModel) -> None:
 )
 def test_labels_that_are_none(write_model: WriteModel, labels: list[object], message: str, wanted: str) -> None:
     """The error names the row, and the class that was probably meant."""
-    import json
-
     lines = rows(*(f'"label": {json.dumps(label)}' for label in labels))
     samples = "{jsonl: a.jsonl, classes: c.txt}"
     spec = write_model(text("accuracy", samples), m__onnx=b"", a__jsonl=lines, c__txt="cat\ndog\ncow\n")
@@ -102,8 +99,6 @@ def test_labels_that_are_none(write_model: WriteModel, labels: list[object], mes
 )
 def test_labels_beyond_the_names_of_an_output_of_texts(write_model: WriteModel, label: object, message: str) -> None:
     """A number stands for a name in the file, which has no other ones."""
-    import json
-
     samples = "{jsonl: a.jsonl, classes: c.txt}"
     lines = rows('"label": "dog"', f'"label": {json.dumps(label)}')
     spec = write_model(text("accuracy", samples), m__onnx=b"", a__jsonl=lines, c__txt="cat\ndog\ncow\n")
@@ -366,11 +361,44 @@ def test_boxes(write_model: WriteModel) -> None:
     assert judged(spec, {**outputs, "image_size": np.array([[100, 100]])}).value == pytest.approx(1)
     with pytest.raises(BuildError, match="whose size no step gives"):
         judged(spec, outputs)
-    for label in ([[0, 1, 2]], "[", [[0, 5, 5, 1, 1]], [[0, "a", 0, 1, 1]]):
+    unfit = ([[0, 1, 2]], "[", [[0, 5, 5, 1, 1]], [[0, "a", 0, 1, 1]], [[0, 0, 0, 1, float("nan")]])
+    for label in unfit:
         with pytest.raises(BuildError, match=r"a.jsonl:1, label"):
             judged(labelled(write_model, "map50_95", label), outputs)
     with pytest.raises(BuildError, match="there are no boxes, scores and classes; the outputs are y"):
         judged(spec, {"y": one_hot(0)})
+
+
+@pytest.mark.parametrize(
+    ("classes", "label", "message"),
+    [
+        (
+            np.array([[0]], np.int32),
+            [["dog", 0, 0, 10, 10]],
+            "the class 'dog' is a name, and the detector gives numbers",
+        ),
+        (np.array([["dog"]], object), [[0, 0, 0, 10, 10]], "the class 0 is a number, and the detector gives names"),
+        (np.array([["dog"]], object), "0 0.05 0.05 0.1 0.1", "the class '0' is a number, and the detector gives names"),
+    ],
+)
+def test_names_and_numbers_of_classes_cannot_be_compared(
+    write_model: WriteModel, classes: np.ndarray, label: object, message: str
+) -> None:
+    """Without the names in their order no box would be right, and the score 0."""
+    outputs = {
+        "boxes": np.array([[[0, 0, 10, 10]]], np.float32),
+        "scores": np.array([[0.9]], np.float32),
+        "classes": classes,
+        "image_size": np.array([[100, 100]]),
+    }
+    with pytest.raises(BuildError, match=r"a.jsonl:1, label") as caught:
+        judged(labelled(write_model, "map50_95", label), outputs)
+    assert message in caught.value.found
+    assert "classes: FILE" in caught.value.wanted
+    lines = rows(f'"label": {json.dumps(label)}')
+    samples = "{jsonl: a.jsonl, classes: c.txt}"
+    spec = write_model(text("map50_95", samples), m__onnx=b"", a__jsonl=lines, c__txt="dog\n")
+    assert judged(spec, outputs).value == pytest.approx(1)
 
 
 @pytest.mark.parametrize(
@@ -408,6 +436,7 @@ def test_each_output_is_judged(write_model: WriteModel) -> None:
         ("wer", "  at_least: 0.9\n", "at_least is given"),
         ("accuracy", "  at_most: 0.9\n", "at_most is given"),
         ("f1", "  also: [f1_macro]\n", "two metrics called f1_macro"),
+        ("{name: map50_95, output: boxes}", "", "output is given for map50_95"),
         ("{name: accuracy, normalize: true}", "", "normalize is given for accuracy"),
         ("{name: acc}", "", "quality.metric.name"),
         ("{output: y}", "", "quality.metric"),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tritonkit.repository.export.ready.answers import RightAnswers
+from tritonkit.repository.export.ready.answers import RightAnswers, is_whole_number
 from tritonkit.repository.export.ready.detection import Boxes
 
 __all__ = ["TENSORS", "found_boxes", "true_boxes"]
@@ -16,7 +17,7 @@ TENSORS = {
     "classes": ("class_id", "classes", "class", "label", "labels"),
 }
 """Tensors of a detector, by the names that they may have; `count` says how many boxes count, if there is one."""
-_WANTED = "a list of [class, x1, y1, x2, y2] in pixels of the source, or lines of YOLO (class and box)"
+_BOXES = "a list of [class, x1, y1, x2, y2] in pixels of the source, or lines of YOLO (class and box)"
 
 
 def found_boxes(item: Mapping[str, Any], names: Mapping[str, str], answers: RightAnswers) -> Boxes:
@@ -35,22 +36,25 @@ def found_boxes(item: Mapping[str, Any], names: Mapping[str, str], answers: Righ
 
 
 def _class(value: Any, names: Sequence[str]) -> int | str:
-    """The number of a class; a name that is not among those known stays as it is."""
+    """The number of a class; a name that is not among these names stays as it is."""
     if isinstance(value, bytes | str):
         text = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
         return names.index(text) if text in names else text
     return int(value)
 
 
-def true_boxes(row: int, value: Any, item: Mapping[str, Any], answers: RightAnswers) -> Boxes:
+def true_boxes(
+    row: int, value: Any, item: Mapping[str, Any], tensors: Mapping[str, str], answers: RightAnswers
+) -> Boxes:
     """The boxes that a row names.
 
     Raises:
-        BuildError: they cannot be read.
+        BuildError: they cannot be read, or name classes by numbers and the detector by names, or the other way round.
     """
-    refused: Callable[[str], Exception] = lambda found: answers.refused(row, found, _WANTED)  # noqa: E731
+    refused: Callable[[str], Exception] = lambda found: answers.refused(row, found, _BOXES)  # noqa: E731
+    named = item[tensors["classes"]].dtype.kind in "OSU"
     if isinstance(value, str) and not value.strip().startswith("["):
-        return _of_yolo(row, value, item, answers)
+        return _of_yolo(row, value, item, named, answers)
     if isinstance(value, str):
         import json
 
@@ -64,18 +68,29 @@ def true_boxes(row: int, value: Any, item: Mapping[str, Any], answers: RightAnsw
         boxes = [[float(number) for number in one[1:]] for one in value]
     except (TypeError, ValueError):
         raise refused("a box has something else than numbers") from None
+    if not all(math.isfinite(number) for box in boxes for number in box):
+        raise refused("a box has a number that is not finite")
     if any(x2 < x1 or y2 < y1 for x1, y1, x2, y2 in boxes):
         raise refused("a box ends before it begins")
-    return Boxes(boxes, [_known(row, one[0], answers) for one in value])
+    return Boxes(boxes, [_right_class(row, one[0], named, answers) for one in value])
 
 
-def _known(row: int, value: Any, answers: RightAnswers) -> int | str:
-    if isinstance(value, str) and not answers.classes and not value.isdigit():
-        return value  # the detector gives names, too
-    return answers.class_number(row, value, 1 << 62)
+def _right_class(row: int, value: Any, named: bool, answers: RightAnswers) -> int | str:
+    """The class of a right box, in the form in which the detector gives classes (`named` says: by names)."""
+    if answers.classes:
+        return answers.class_number(row, value, 1 << 62)
+    is_name = isinstance(value, str) and not is_whole_number(value)
+    if is_name != named:
+        form, other = ("names", "number") if named else ("numbers", "name")
+        raise answers.refused(
+            row,
+            f"the class {value!r} is a {other}, and the detector gives {form}",
+            f"{form} of classes; or both in one file: samples: {{..., classes: FILE}}",
+        )
+    return value if is_name else answers.class_number(row, value, 1 << 62)
 
 
-def _of_yolo(row: int, text: str, item: Mapping[str, Any], answers: RightAnswers) -> Boxes:
+def _of_yolo(row: int, text: str, item: Mapping[str, Any], named: bool, answers: RightAnswers) -> Boxes:
     """Lines of YOLO: class, center and size relative to the image, whose size a step gives."""
     if "image_size" not in item:
         raise answers.refused(
@@ -89,8 +104,10 @@ def _of_yolo(row: int, text: str, item: Mapping[str, Any], answers: RightAnswers
             continue
         try:
             x, y, w, h = (float(part) for part in parts[1:])
+            if not all(map(math.isfinite, (x, y, w, h))):
+                raise ValueError
         except ValueError:
             raise answers.refused(row, f"the line {line[:60]!r} is not a box", "class, x, y, width, height") from None
         boxes.append([(x - w / 2) * width, (y - h / 2) * height, (x + w / 2) * width, (y + h / 2) * height])
-        classes.append(_known(row, parts[0], answers))
+        classes.append(_right_class(row, parts[0], named, answers))
     return Boxes(boxes, classes)

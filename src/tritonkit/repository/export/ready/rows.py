@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
+import lzma
+import struct
+import tokenize
 import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,7 +28,29 @@ CLASS = "class"
 TEXT = "text"
 """The column of a folder with the texts next to its files."""
 _TEXT_SUFFIX = ".txt"
+_UNFIT_ARRAYS = (
+    ValueError,
+    KeyError,
+    EOFError,
+    AttributeError,
+    TypeError,
+    SyntaxError,
+    OverflowError,
+    MemoryError,
+    RuntimeError,
+    NotImplementedError,
+    struct.error,
+    tokenize.TokenError,
+    lzma.LZMAError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+"""Everything that zipfile, its decompressors and numpy raise on damaged, encrypted or foreign files."""
 _MOST_TEXT = 1 << 20
+_MOST_TABLE = 1 << 30
+"""Most bytes of a table: its rows take several times as much memory."""
+_MOST_ARRAYS = 4 << 30
+"""Most bytes of all arrays of an .npz file, once they are uncompressed."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +87,8 @@ def read_rows(spec: Spec, field: str, files: SampleFiles) -> Rows:
     inside = path.is_relative_to(spec.folder.resolve())
     name = path.relative_to(spec.folder.resolve()).as_posix() if inside else path.name
     try:
+        if key in ("csv", "jsonl") and path.stat().st_size > _MOST_TABLE:
+            raise _too_large(where, name, path.stat().st_size, _MOST_TABLE)
         rows = _READERS[key](path, name, where)
     except OSError as error:
         raise _unreadable(where, name, f"{error.strerror or error}") from None
@@ -72,6 +100,10 @@ def read_rows(spec: Spec, field: str, files: SampleFiles) -> Rows:
 
 def _unreadable(where: str, place: str, reason: str, wanted: str = "a readable file") -> BuildError:
     return BuildError(where, found=f"{place} cannot be read: {reason}", wanted=wanted, todo="correct it there")
+
+
+def _too_large(where: str, name: str, size: int, most: int) -> BuildError:
+    return BuildError(where, found=f"{name} has {size} bytes", wanted=f"at most {most}", todo="give fewer rows")
 
 
 @contextmanager
@@ -131,21 +163,33 @@ def _read_jsonl(path: Path, name: str, where: str) -> Rows:
 
 
 def _read_npz(path: Path, name: str, where: str) -> Rows:
-    import numpy as np
-
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {key: file[key] for key in file.files}
-    except (ValueError, KeyError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:
-        wanted = "an .npz file of numpy.savez without Python objects: texts as arrays of str"
-        raise _unreadable(where, name, first_line(error), wanted) from None
+    arrays = _arrays_of(path, name, where)
     counts = {key: array.shape[0] if array.ndim else None for key, array in arrays.items()}
     if len(set(counts.values())) > 1 or None in counts.values():
         shown = ", ".join(f"{key} {list(arrays[key].shape)}" for key in arrays)
         raise _unreadable(where, name, f"its arrays are {shown}", "the same number of rows along every first axis")
     count = next(iter(counts.values()), 0) or 0
+    if empty := [key for key, array in arrays.items() if count and not array.nbytes]:
+        shown = f"its array {empty[0]} {list(arrays[empty[0]].shape)} has rows without values"
+        raise _unreadable(where, name, shown, "at least one value in each row")
     rows = [Row(f"{name}, row {index}", {key: array[index] for key, array in arrays.items()}) for index in range(count)]
     return Rows(name, tuple(arrays), rows, path.parent)
+
+
+def _arrays_of(path: Path, name: str, where: str) -> dict[str, Any]:
+    """The arrays of an .npz file, none of which is read before all are known to fit."""
+    import numpy as np
+
+    try:
+        with zipfile.ZipFile(path) as archive:
+            size = sum(member.file_size for member in archive.infolist())
+        if size > _MOST_ARRAYS:
+            raise _too_large(where, name, size, _MOST_ARRAYS)
+        with np.load(path, allow_pickle=False) as file:
+            return {key: file[key] for key in file.files}
+    except _UNFIT_ARRAYS as error:
+        wanted = "an .npz file of numpy.savez without Python objects: texts as arrays of str"
+        raise _unreadable(where, name, first_line(error) or type(error).__name__, wanted) from None
 
 
 def _read_folder(path: Path, name: str, where: str) -> Rows:
@@ -180,6 +224,8 @@ def _with_texts(path: Path, texts: Path, name: str, where: str) -> Rows:
     rows: list[Row] = []
     columns: tuple[str, ...] = (FILE,)
     pairs = [(file, texts / f"{file.stem}{_TEXT_SUFFIX}") for file in files]
+    if links := [text for _, text in pairs if text.is_symlink()]:
+        raise _unreadable(where, f"{name}/{links[0].name}", "it is a link", "a file of the folder itself")
     if any(text.is_file() for _, text in pairs):
         columns += (TEXT,)
     for file, text in pairs:
@@ -195,8 +241,10 @@ def _with_texts(path: Path, texts: Path, name: str, where: str) -> Rows:
                     wanted="a text for each file, or for none",
                     todo="add it",
                 )
-            with _text_errors(where, f"{name}/{text.name}"), text.open(encoding="utf-8") as stream:
-                values[TEXT] = stream.read(_MOST_TEXT).strip()
+            if text.stat().st_size > _MOST_TEXT:
+                raise _too_large(where, f"{name}/{text.name}", text.stat().st_size, _MOST_TEXT)
+            with _text_errors(where, f"{name}/{text.name}"):
+                values[TEXT] = text.read_text("utf-8").strip()
         rows.append(Row(place, values))
     return Rows(name, columns, rows, texts.parent if path != texts else path)
 

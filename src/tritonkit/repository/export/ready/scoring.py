@@ -316,7 +316,7 @@ def _ndcg(case: _Case) -> Any:
 def _precision(case: _Case) -> float:
     truth = case.answers.of_rows(case.rows, "the right boxes of each row")
     right = [
-        true_boxes(row, value, item, case.answers)
+        true_boxes(row, value, item, case.tensors, case.answers)
         for row, value, item in zip(case.rows, truth, case.items, strict=True)
     ]
     if not any(image.classes for image in right):
