@@ -326,7 +326,7 @@ def test_a_step_of_the_folders_own(write_model: WriteModel, root: Path, tmp_path
 
 
 def test_a_step_is_finalized(write_model: WriteModel, root: Path, tmp_path: Path) -> None:
-    """As a server does it when it unloads a model, before the step's folder is removed."""
+    """Its model may free what it holds, as on a server, before the folder is removed."""
     own_step(own_steps(root), FINALIZED.replace("SEEN", str(tmp_path / "seen")))
     spec = write_model(WITH_OWN, m__onnx=b"", a__npz=npz(raw=np.ones((1, 4), np.float32)))
     [step, _] = spec.steps

@@ -177,7 +177,7 @@ def test_tokens_and_pixels(write_model: WriteModel) -> None:
 
 
 def test_one_channel_decides_between_two_classes(write_model: WriteModel) -> None:
-    """As in segmentation of one object: above the middle is 1."""
+    """Segmentation of one object: a score above the middle is class 1."""
     spec = labelled(write_model, "accuracy", [[0, 1], [1, 1]])
     pixels = np.array([[[[-1, 2], [3, -1]]]], np.float32)
     assert judged(spec, {"y": pixels}).value == 0.75

@@ -79,8 +79,9 @@ class RightAnswers:
             return value
         if value.dtype.kind != "S":
             return value.tolist()
+        texts: Any = value
         try:
-            return np.char.decode(value, "utf-8").tolist()
+            return np.char.decode(texts, "utf-8").tolist()
         except UnicodeDecodeError:
             raise self.refused(index, "it is not UTF-8", expected) from None
 
