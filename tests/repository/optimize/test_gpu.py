@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,9 +18,10 @@ from tritonkit.repository.optimize import gpu
 from tritonkit.repository.optimize.gpu import find_capability, find_gpu, why_no_gpu
 
 
-@pytest.mark.skipif(find_gpu() is not None, reason="there is a GPU: run python -m bench gpu")
 def test_the_gpu_bench_says_in_one_line_that_there_is_no_gpu(capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing was measured, so the exit code reports no success."""
+    if find_gpu() is not None:
+        pytest.skip("there is a GPU: run python -m bench gpu")
     assert main(["gpu"]) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
@@ -55,6 +58,26 @@ def test_a_driver_that_hangs_is_left_alone(driver: FakeDriver, monkeypatch: pyte
     (process,) = processes
     process.kill()
     eventually(lambda: process.returncode is not None, "the process is waited for once it can end")
+
+
+def test_forms_ask_the_driver_only_when_their_engine_is_needed(
+    driver: FakeDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An import asks no driver, which may hang, even where TensorRT is installed."""
+    (tmp_path / "tensorrt.py").touch()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+    driver.answer(monkeypatch)
+    code = (
+        "from tritonkit.repository.optimize import gpu\n"
+        "from tritonkit.repository.optimize.variants import FORMS\n"
+        "print(gpu._first_gpu.cache_info().currsize, FORMS['onnx-fp32'].runtime)\n"
+        "print(FORMS['tensorrt-fp16'].runtime, gpu._first_gpu.cache_info().currsize)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["0", "onnxruntime", "tensorrt", "1"]
+    driver.answer(monkeypatch, devices=0)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["0", "onnxruntime", "None", "1"]
 
 
 def test_contenders_are_compared_with_the_first() -> None:

@@ -25,8 +25,6 @@ from tritonkit.repository.optimize.variants.tensorrt_plan import trtexec_command
 from tritonkit.repository.optimize.variants.tensorrt_profiles import profiles
 from tritonkit.repository.render import plan_models
 
-pytestmark = pytest.mark.skipif(find_gpu() is not None, reason="with a GPU, tensorrt builds the plans: see bench gpu")
-
 TEXT = """
 name: net
 network: {onnx: net.onnx}
@@ -43,6 +41,13 @@ def calibration():
     return [{"x": random.standard_normal((8, 3, 8, 8)).astype(np.float32)} for _ in range(2)]
 """
 CALIBRATED = "calibration: data:calibration"
+
+
+@pytest.fixture(autouse=True)
+def without_gpu() -> None:
+    """The driver is asked when a test runs, not when it is collected."""
+    if find_gpu() is not None:
+        pytest.skip("with a GPU, tensorrt builds the plans: see bench gpu")
 
 
 def convolution() -> bytes:

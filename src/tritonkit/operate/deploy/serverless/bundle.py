@@ -92,10 +92,10 @@ def chosen_variant(spec: Spec, name: str | None) -> str:
         return next(mine, "onnx-int8-dynamic")
     serving = spec.model.serving.variant
     if name is None:
-        return serving if serving in FORMS and FORMS[serving].runtime == _ENGINE else PLAIN
+        return serving if serving in FORMS and FORMS[serving].engine == _ENGINE else PLAIN
     variant = parse(name, "--variant")
     if variant.runtime != _ENGINE:
-        able = [name for name, form in FORMS.items() if form.runtime == _ENGINE]
+        able = [name for name, form in FORMS.items() if form.engine == _ENGINE]
         raise RenderError(
             f"--variant {name}", found="ONNX Runtime does not run it", wanted=f"fp32, int8 or one of {', '.join(able)}"
         )

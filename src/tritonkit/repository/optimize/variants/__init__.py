@@ -82,8 +82,8 @@ class Form:
 
     make: Callable[[Job, Path], tuple[str, ...]]
     """Function that writes the files into an empty folder and returns notes for people."""
-    runtime: str | None
-    """The key of `RUNTIMES` that measures and serves it; None if it cannot run on this machine."""
+    engine: str | None
+    """The key of `RUNTIMES` that measures and serves it; None if nothing of this build can."""
     extra: str = "build"
     """The pip extra with the packages that both need."""
     lossless: bool = False
@@ -104,7 +104,12 @@ class Form:
     @property
     def runs_on_cuda(self) -> bool:
         """Whether it is an ONNX file, which target gpu serves by ONNX Runtime's CUDA provider."""
-        return self.runtime == "onnxruntime" or (self.targets == ("gpu",) and self.runtime is None)
+        return self.engine == "onnxruntime" or (self.targets == ("gpu",) and self.engine is None)
+
+    @property
+    def runtime(self) -> str | None:
+        """The engine, if this machine has it: for a TensorRT plan this may ask a GPU's driver."""
+        return None if self.engine == _PLANS and not tensorrt_library.serves_here() else self.engine
 
 
 @dataclass(frozen=True)
@@ -116,7 +121,7 @@ class Transform:
     extra: str = "build"
 
 
-_PLANS = "tensorrt" if tensorrt_library.serves_here() else None
+_PLANS = "tensorrt"
 FORMS: dict[str, Form] = {
     "onnx-fp32": Form(onnx_fp32.make, "onnxruntime", lossless=True),
     "onnx-fp32-fused": Form(onnx_fuse.make, "onnxruntime", lossless=True),
@@ -255,7 +260,7 @@ def in_container(variant: Variant, container: Container) -> Variant:
         return variant
     precision = variant.name.rpartition("-")[2]
     make = partial(tensorrt_container.make, precision=precision, container=container)
-    return replace(variant, form=replace(form, make=make, runtime=None, image=container.image))
+    return replace(variant, form=replace(form, make=make, engine=None, image=container.image))
 
 
 def servable(name: str, target: str) -> bool:
