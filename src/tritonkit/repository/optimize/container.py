@@ -27,7 +27,7 @@ INPUT, OUTPUT = Path("/network"), Path("/plan")
 
 _PROCESS = Path(__file__).with_name("container_process.py")
 _CLOSED = ("--network", "none", "--cap-drop", "ALL", "--security-opt", "no-new-privileges")
-"""Options that leave a container neither a network nor rights."""
+"""Options that take the network and all capabilities from a container."""
 _PROGRAMS = ("/usr/src/tensorrt/bin", "/opt/tensorrt/bin")
 """Folders of TensorRT's programs, which the PATH of NVIDIA's image with Triton lacks."""
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
