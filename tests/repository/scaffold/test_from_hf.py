@@ -191,7 +191,7 @@ def test_a_folder_that_is_not_there_is_refused(root: Path, tmp_path: Path) -> No
 
 
 def test_an_image_network_without_its_processing_is_refused(root: Path, tmp_path: Path) -> None:
-    """Nobody can guess its mean and its size."""
+    """Its mean and its size stand in no other file."""
     folder = image_checkpoint(tmp_path / "c", "vit", "ForImageClassification")
     (folder / "preprocessor_config.json").unlink()
     assert "preprocessor_config.json" in refused(root, folder)

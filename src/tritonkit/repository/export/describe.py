@@ -60,7 +60,7 @@ def network_comments(inputs: Sequence[TensorInfo]) -> list[str]:
 def other_comments(inputs: Sequence[TensorInfo], batched: bool) -> list[str]:
     """Commented-out lines for the end of model.yaml: real input, and an example of each text."""
     lead = ["items"] if batched else []
-    arrays = [f'"{t.name}": {_array(t)} [{", ".join([*lead, *_sizes(t)])}]' for t in inputs]
+    arrays = [f"{json.dumps(t.name)}: {_array(t)} [{', '.join([*lead, *_sizes(t)])}]" for t in inputs]
     lines = [
         "Real input, on which a build measures; without it, input is made up. data.py in this folder has",
         f"def samples(), which returns batches: [{{{', '.join(arrays)}}}, ...]",
@@ -85,7 +85,7 @@ def _axes(tensor: TensorInfo) -> list[Any]:
 
 
 def _sizes(tensor: TensorInfo) -> list[str]:
-    return [str(axis) for axis in _axes(tensor)]
+    return [str(axis) if isinstance(axis, int) else _word(axis) for axis in _axes(tensor)]
 
 
 def _array(tensor: TensorInfo) -> str:

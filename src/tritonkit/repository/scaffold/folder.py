@@ -12,6 +12,7 @@ from typing import Any
 from tritonkit.disk import sync, sync_tree, unwritable
 from tritonkit.errors import SpecError, UsageError
 from tritonkit.repository.export.plain_files import copy_file
+from tritonkit.text import printable
 
 __all__ = ["refuse_taken", "write_folder"]
 
@@ -48,7 +49,7 @@ def write_folder(
     if (root / _SCHEMA).is_file():
         text = f"# yaml-language-server: $schema=../../{_SCHEMA}\n{text}"
     folder = root / "models" / name
-    staged = folder.with_name(f".{name}-{os.getpid()}")  # a hidden folder is no model
+    staged = folder.with_name(f".{name}-{os.getpid()}")  # a hidden folder is not a model
     try:
         staged.mkdir(parents=True)
         (staged / "model.yaml").write_text(text, encoding="utf-8")
@@ -82,8 +83,13 @@ def _yaml_text(settings: Mapping[str, Any], below_network: Sequence[str], at_end
     for key, value in settings.items():
         commented = key == "network" and bool(below_network)  # comments go below a block
         text = yaml.dump({key: _styled(value, 0, commented)}, Dumper=Dumper, sort_keys=False, width=_WIDTH)
-        lines += [*text.splitlines(), *(f"  {line}" for line in below_network if commented)]
-    return "\n".join([*lines, *at_end, ""])
+        lines += [*text.splitlines(), *(f"  {_in_line(line)}" for line in below_network if commented)]
+    return "\n".join([*lines, *map(_in_line, at_end), ""])
+
+
+def _in_line(comment: str) -> str:
+    """A comment that may have names of a stranger's file: none of them can end its line."""
+    return printable(comment, lines=False)
 
 
 class _Braced(dict[str, Any]):

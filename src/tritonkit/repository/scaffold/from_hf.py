@@ -16,6 +16,7 @@ from tritonkit.repository.scaffold.hf_images import image_parts, image_tower
 from tritonkit.repository.scaffold.hf_parts import Parts, network_code
 from tritonkit.repository.scaffold.hf_sounds import sound_parts
 from tritonkit.repository.scaffold.hf_text import text_parts, text_tower
+from tritonkit.text import printable
 
 __all__ = ["new_from_hf"]
 
@@ -65,7 +66,7 @@ def _write(root: Path, name: str, encoder: Encoder, parts: Parts) -> Path:
     if parts.free_axes:
         network["free_axes"] = parts.free_axes
     settings = {
-        "description": f"{encoder.architecture} of {encoder.folder.resolve().name}",
+        "description": f"{encoder.architecture} of {printable(encoder.folder.resolve().name, lines=False)}",
         "network": network,
         "pipeline": parts.pipeline,
         "example": parts.example,
@@ -87,10 +88,10 @@ def _quality(parts: Parts) -> list[str]:
 
 
 def _check_weights(encoder: Encoder, parts: Parts) -> None:
-    """Load the network once: transformers fills missing weights with random numbers, and only warns."""
-    _, missing = encoder.load(parts.loader)
+    """Load the network unless that is done: transformers fills missing weights with random numbers, and only warns."""
+    missing = encoder.load(parts.loader)[1] if parts.missing is None else parts.missing
     # A pooler in addition to the last hidden states is not served.
-    if missing := [weight for weight in missing if "pooler." not in weight or "pooler_output" in parts.outputs]:
+    if missing := [weight for weight in missing if "pooler." not in weight or "pooler_output" in parts.forward]:
         raise encoder.refusal(
             "", f"no weights for {missing[0]} and {len(missing) - 1} more", "all weights that its config.json requires"
         )

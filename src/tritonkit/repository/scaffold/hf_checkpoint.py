@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,14 +12,23 @@ from typing import Any
 
 from tritonkit.errors import BuildError
 from tritonkit.extras import need
-from tritonkit.repository.export.checkpoint import check_files, check_weights, read_errors, read_json
+from tritonkit.repository.export.checkpoint_config import FROM_FOLDER, load_network, read_config, read_facts
+from tritonkit.repository.export.checkpoint_files import (
+    check_files,
+    check_weights,
+    read_errors,
+    read_json,
+    weight_files,
+)
 from tritonkit.repository.export.plain_files import plain_file
 from tritonkit.repository.export.quiet import quiet
 
-__all__ = ["AUTO_CLASSES", "CHECKPOINT", "TOWERS", "Encoder", "read_encoder"]
+__all__ = ["AUTO_CLASSES", "CHECKPOINT", "PROCESSOR", "TOWERS", "Encoder", "read_encoder"]
 
 CHECKPOINT = "checkpoint"
 """The folder of a model that has the copy."""
+PROCESSOR = "preprocessor_config.json"
+"""The file that says how images and sound are prepared."""
 AUTO_CLASSES = {
     "SEQUENCE_CLASSIFICATION": "AutoModelForSequenceClassification",
     "TOKEN_CLASSIFICATION": "AutoModelForTokenClassification",
@@ -67,7 +77,7 @@ _FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
     "vocab.json",
-    "preprocessor_config.json",
+    PROCESSOR,
     "modules.json",
     "sentence_bert_config.json",
     "config_sentence_transformers.json",
@@ -111,9 +121,7 @@ class Encoder:
         """The tokenizer as transformers makes it."""
         transformers = need("transformers", "models")
         with read_errors(self.folder / "tokenizer.json", "a tokenizer of transformers"), quiet():
-            return transformers.AutoTokenizer.from_pretrained(
-                str(self.folder), local_files_only=True, trust_remote_code=False
-            )
+            return transformers.AutoTokenizer.from_pretrained(str(self.folder), **FROM_FOLDER)
 
     @property
     def takes(self) -> str:
@@ -128,21 +136,11 @@ class Encoder:
     @cached_property
     def weights(self) -> list[Path]:
         """The files with weights, and their index."""
-        return sorted([*self.folder.glob("*.safetensors"), *self.folder.glob("*.safetensors.index.json")])
+        return weight_files(self.folder)
 
     def load(self, loader: str) -> tuple[Any, list[str]]:
         """The network that one of transformers' classes loads, and the names of weights that the checkpoint lacks."""
-        torch, transformers = need("torch", "build"), need("transformers", "models")
-        with read_errors(self.folder, "weights that fit its config.json"), quiet():
-            module, report = getattr(transformers, loader).from_pretrained(
-                str(self.folder),
-                local_files_only=True,
-                trust_remote_code=False,
-                use_safetensors=True,
-                dtype=torch.float32,
-                output_loading_info=True,
-            )
-        return module.eval(), sorted(report["missing_keys"])
+        return load_network(self.folder, loader)
 
     def refusal(self, file: str, found: str, wanted: str, todo: str = "") -> BuildError:
         """An error about one of its files."""
@@ -158,27 +156,19 @@ def read_encoder(folder: Path) -> Encoder:
     """
     check_files(folder, needed=("config.json",), carried=_FILES)
     check_weights(folder)
-    facts = read_json(folder / "config.json")
-    architecture = next(iter(facts.get("architectures") or []), "none")
-    if facts.get("auto_map"):
-        raise BuildError(
-            f"{folder / 'config.json'} auto_map",
-            found="an architecture whose code lies in the checkpoint",
-            wanted="one of transformers' own; code in a checkpoint is never run",
-            todo="export the network to ONNX where you trust it, then: tritonkit new NAME --onnx FILE",
-        )
-    task = _task(folder, str(architecture))
-    transformers = need("transformers", "models")
-    with read_errors(folder / "config.json", "a configuration of transformers"), quiet():
-        config = transformers.AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+    _, architecture = read_facts(
+        folder, todo="export the network to ONNX where you trust it, then: tritonkit new NAME --onnx FILE"
+    )
+    task = _task(folder, architecture)
+    config = read_config(folder)
     if task == "body" and config.model_type in TOWERS:
         task = "towers"
-    encoder = Encoder(folder, str(architecture), task, config)
+    encoder = Encoder(folder, architecture, task, config)
     if task == "towers" or encoder.takes == "input_ids":
         _require_tokenizer(encoder)
-    if (task == "towers" or encoder.takes != "input_ids") and not os.path.lexists(folder / "preprocessor_config.json"):
+    if (task == "towers" or encoder.takes != "input_ids") and not os.path.lexists(folder / PROCESSOR):
         raise encoder.refusal(
-            "preprocessor_config.json",
+            PROCESSOR,
             "no such file",
             "how to prepare the input",
             "copy it from the original checkpoint",
@@ -216,10 +206,11 @@ def _names(tables: Any, table: str) -> set[str]:
 
 def _require_tokenizer(encoder: Encoder) -> None:
     if not os.path.lexists(encoder.folder / "tokenizer.json"):
+        place = repr(str(encoder.folder))
+        code = f"from transformers import AutoTokenizer as T; T.from_pretrained({place}).save_pretrained({place})"
         raise encoder.refusal(
             "tokenizer.json",
             "no such file",
             "the fast tokenizer in a file",
-            'make it: python -c "from transformers import AutoTokenizer as T;'
-            f" T.from_pretrained('{encoder.folder}').save_pretrained('{encoder.folder}')\"",
+            f"make it: python -c {shlex.quote(code)}",
         )

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from tritonkit.extras import need
-from tritonkit.repository.export.checkpoint import read_errors
+from tritonkit.repository.export.checkpoint_config import FROM_FOLDER
+from tritonkit.repository.export.checkpoint_files import read_errors
 from tritonkit.repository.export.quiet import quiet
-from tritonkit.repository.scaffold.hf_checkpoint import AUTO_CLASSES, TOWERS, Encoder
+from tritonkit.repository.scaffold.hf_checkpoint import AUTO_CLASSES, PROCESSOR, TOWERS, Encoder
 from tritonkit.repository.scaffold.hf_parts import Parts, label_parts
 
 __all__ = ["image_parts", "image_tower"]
 
 _EXAMPLE = "example.png"
-_PROCESSOR = "preprocessor_config.json"
+_MOST_PIXELS = 4096
+"""Longest edge of an image that a network takes."""
 _RESAMPLES = {0: "nearest", 2: "bilinear", 3: "bicubic", 4: "box"}
 """Pillow's number of a filter -> its name in decode_image."""
+_PIXELS = range(1, _MOST_PIXELS + 1)
 _NEAREST_FILTER = "bicubic"
 """The filter in place of one that decode_image lacks (Lanczos, Hamming)."""
 _EAGER = {"swin", "swinv2", "donut-swin"}
@@ -47,7 +51,8 @@ def image_parts(encoder: Encoder) -> Parts:
         width, forward = output.last_hidden_state.shape[-1], "output.last_hidden_state[:, 0]"
     else:
         width, forward = output.pooler_output[0].numel(), "output.pooler_output.flatten(1)"
-    return replace(base, outputs={"embedding": {"dtype": "FP32", "shape": [width]}}, forward=forward)
+    outputs = {"embedding": {"dtype": "FP32", "shape": [width]}}
+    return replace(base, outputs=outputs, forward=forward, missing=missing)
 
 
 def image_tower(encoder: Encoder) -> Parts:
@@ -77,29 +82,30 @@ def _base(encoder: Encoder, outputs: Mapping[str, Any]) -> Parts:
 
 
 def _decode(encoder: Encoder) -> tuple[dict[str, Any], list[str]]:
-    """Parameters of decode_image, and notes on what it does otherwise than the checkpoint's processor."""
+    """Parameters of decode_image, and notes on what it does differently from the checkpoint's processor."""
     transformers = need("transformers", "models")
-    with read_errors(encoder.folder / _PROCESSOR, "an image processor of transformers"), quiet():
-        facts = transformers.AutoImageProcessor.from_pretrained(
-            str(encoder.folder), local_files_only=True, trust_remote_code=False
-        ).to_dict()
+    with read_errors(encoder.folder / PROCESSOR, "an image processor of transformers"), quiet():
+        facts = transformers.AutoImageProcessor.from_pretrained(str(encoder.folder), **FROM_FOLDER).to_dict()
     parameters, notes = _resize(encoder, facts)
-    filter_name = _RESAMPLES.get(int(facts.get("resample", 2)), "")
+    kind = _integer(encoder, "resample", 2 if facts.get("resample") is None else facts["resample"], range(6))
+    filter_name = _RESAMPLES.get(kind, "")
     if not filter_name:
-        notes.append(f"# transformers resizes with Pillow's filter {int(facts['resample'])}, which decode_image lacks.")
+        notes.append(f"# transformers resizes with Pillow's filter {kind}, which decode_image lacks.")
     parameters["resample"] = filter_name or _NEAREST_FILTER
-    scale = float(facts.get("rescale_factor", 1 / 255)) if facts.get("do_rescale", True) else 1.0
+    factor = facts.get("rescale_factor", 1 / 255) if facts.get("do_rescale", True) else 1.0
+    [scale] = _numbers(encoder, "rescale_factor", [factor], (1,))
     if abs(scale * 255 - 1) > 1e-6:
         parameters["scale"] = scale
     if facts.get("do_normalize"):
-        parameters |= {"mean": _numbers(facts["image_mean"]), "std": _numbers(facts["image_std"])}
+        for name in ("mean", "std"):
+            parameters[name] = _numbers(encoder, f"image_{name}", facts.get(f"image_{name}"), (1, 3))
     return parameters, notes
 
 
 def _resize(encoder: Encoder, facts: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    size, crop = facts.get("size") or {}, facts.get("crop_size") or {}
+    size, crop = _sizes(encoder, facts, "size"), _sizes(encoder, facts, "crop_size")
     edge, whole = size.get("shortest_edge"), [size[side] for side in ("height", "width") if side in size]
-    if facts.get("do_center_crop") and crop:
+    if facts.get("do_center_crop") and {"height", "width"} <= set(crop):
         cut = {"height": crop["height"], "width": crop["width"], "resize": "crop"}
         if edge:
             return {**cut, "resize_to": edge}, []
@@ -109,19 +115,46 @@ def _resize(encoder: Encoder, facts: Mapping[str, Any]) -> tuple[dict[str, Any],
     if edge and facts.get("crop_pct"):
         if edge >= _CONVNEXT_WHOLE:
             return {"height": edge, "width": edge}, []
-        return {"height": edge, "width": edge, "resize": "crop", "resize_to": int(edge / facts["crop_pct"])}, []
+        [share] = _numbers(encoder, "crop_pct", [facts["crop_pct"]], (1,))
+        if not 0 < share <= 1:
+            raise encoder.refusal(f"{PROCESSOR} crop_pct", str(share), "a share of the edge, above 0 and at most 1")
+        longer = _integer(encoder, "size / crop_pct", int(min(edge / share, _PIXELS.stop)), _PIXELS)
+        return {"height": edge, "width": edge, "resize": "crop", "resize_to": longer}, []
     if len(whole) == 2 and facts.get("do_resize", True):
         return {"height": whole[0], "width": whole[1]}, []
     raise encoder.refusal(
-        _PROCESSOR,
+        PROCESSOR,
         f"size {size}, which gives each image a size of its own",
         "one size for all images: a height and a width, or a center crop",
         "give it size: {height: ..., width: ...}",
     )
 
 
-def _numbers(values: Any) -> list[float]:
-    return [float(value) for value in values] if isinstance(values, list | tuple) else [float(values)]
+def _sizes(encoder: Encoder, facts: Mapping[str, Any], key: str) -> dict[str, int]:
+    """The edges that a key of the processor has, in pixels."""
+    sizes = facts.get(key) or {}
+    if not isinstance(sizes, Mapping):
+        raise encoder.refusal(f"{PROCESSOR} {key}", repr(sizes)[:120], "an object with edges, such as height and width")
+    edges = {str(name): edge for name, edge in sizes.items() if edge is not None}
+    return {name: _integer(encoder, f"{key} {name}", edge, _PIXELS) for name, edge in edges.items()}
+
+
+def _integer(encoder: Encoder, key: str, value: Any, allowed: range) -> int:
+    """A whole number of the processor. Whatever a file says is checked before it goes into model.yaml."""
+    if isinstance(value, bool) or not isinstance(value, int) or value not in allowed:
+        wanted = f"a whole number from {allowed.start:,} to {allowed.stop - 1:,}"
+        raise encoder.refusal(f"{PROCESSOR} {key}", repr(value)[:120], wanted)
+    return int(value)
+
+
+def _numbers(encoder: Encoder, key: str, values: Any, lengths: tuple[int, ...]) -> list[float]:
+    """Finite numbers of the processor: one, or one for each channel."""
+    items = list(values) if isinstance(values, list | tuple) else [values]
+    numeric = all(isinstance(item, int | float) and not isinstance(item, bool) for item in items)
+    if not numeric or len(items) not in lengths or not all(math.isfinite(item) for item in items):
+        wanted = "a finite number" if lengths == (1,) else "a finite number, or one for each of 3 channels"
+        raise encoder.refusal(f"{PROCESSOR} {key}", repr(values)[:120], wanted)
+    return [float(item) for item in items]
 
 
 def _example(height: int, width: int) -> bytes:

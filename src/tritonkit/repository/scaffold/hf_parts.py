@@ -33,6 +33,7 @@ class Parts:
         files: files of the model's folder other than the checkpoint.
         carried: files of the checkpoint that the steps need.
         notes: comments for the end of model.yaml.
+        missing: weights that the checkpoint lacks, where the network was loaded already; else None.
     """
 
     loader: str
@@ -48,6 +49,7 @@ class Parts:
     files: Mapping[str, bytes] = field(default_factory=dict)
     carried: Sequence[Path] = ()
     notes: Sequence[str] = ()
+    missing: Sequence[str] | None = None
 
 
 @dataclass(frozen=True)

@@ -11,18 +11,20 @@ from dataclasses import replace
 from typing import Any
 
 from tritonkit.extras import need
-from tritonkit.repository.export.checkpoint import read_errors
+from tritonkit.repository.export.checkpoint_config import FROM_FOLDER
+from tritonkit.repository.export.checkpoint_files import read_errors
 from tritonkit.repository.export.quiet import quiet
-from tritonkit.repository.scaffold.hf_checkpoint import AUTO_CLASSES, Encoder
+from tritonkit.repository.scaffold.hf_checkpoint import AUTO_CLASSES, PROCESSOR, Encoder
 from tritonkit.repository.scaffold.hf_parts import Parts, label_parts
 
 __all__ = ["sound_parts"]
 
 _EXAMPLE = "example.wav"
-_PROCESSOR = "preprocessor_config.json"
 _WAVEFORMS = "Wav2Vec2FeatureExtractor"
 _SECONDS = 30
 """Longest sound that a new model takes."""
+_RATES = range(1_000, 192_001)
+"""Samples per second of networks for sound; most take 16,000."""
 _SHORTEST_S = 0.1
 """Shortest sound: the convolutions in front of such networks need 25 ms for a frame."""
 
@@ -32,7 +34,7 @@ def sound_parts(encoder: Encoder) -> Parts:
     facts = _extractor(encoder)
     if facts.get("feature_extractor_type") != _WAVEFORMS:
         raise encoder.refusal(
-            _PROCESSOR,
+            PROCESSOR,
             f"features by {facts.get('feature_extractor_type')}",
             f"waveforms, as {_WAVEFORMS} gives them",
             "serve it with --torch, or from an ONNX file",
@@ -55,7 +57,10 @@ def sound_parts(encoder: Encoder) -> Parts:
 
 
 def _base(encoder: Encoder, facts: Mapping[str, Any], outputs: Mapping[str, Any]) -> Parts:
-    rate = int(facts["sampling_rate"])
+    rate = facts.get("sampling_rate")
+    if isinstance(rate, bool) or not isinstance(rate, int) or rate not in _RATES:
+        wanted = f"a whole number from {_RATES.start:,} to {_RATES.stop - 1:,}, in samples per second"
+        raise encoder.refusal(f"{PROCESSOR} sampling_rate", repr(rate)[:120], wanted)
     decode = {
         "rate": rate,
         "max_seconds": _SECONDS,
@@ -80,10 +85,8 @@ def _base(encoder: Encoder, facts: Mapping[str, Any], outputs: Mapping[str, Any]
 def _extractor(encoder: Encoder) -> dict[str, Any]:
     """The facts of its feature extractor, with transformers' defaults."""
     transformers = need("transformers", "models")
-    with read_errors(encoder.folder / _PROCESSOR, "a feature extractor of transformers"), quiet():
-        extractor = transformers.AutoFeatureExtractor.from_pretrained(
-            str(encoder.folder), local_files_only=True, trust_remote_code=False
-        )
+    with read_errors(encoder.folder / PROCESSOR, "a feature extractor of transformers"), quiet():
+        extractor = transformers.AutoFeatureExtractor.from_pretrained(str(encoder.folder), **FROM_FOLDER)
         return {**extractor.to_dict(), "feature_extractor_type": type(extractor).__name__}
 
 

@@ -16,6 +16,12 @@ __all__ = ["text_parts", "text_tower"]
 _TEXT = "The quick brown fox jumps over the lazy dog."
 _LONGEST = 512
 """Tokens that a new model takes at most, even if its network was made for more."""
+_SHORTEST = 2
+"""Tokens of the shortest text: its start and its end."""
+_OFFSET_BY_PADDING = re.compile(r"(xlm-)?roberta|camembert|longformer|data2vec-text|ibert|xmod|luke|esm$")
+"""Types of networks whose positions begin behind the number of the padding token, as RoBERTa's do."""
+_MPNET_OFFSET = 2
+"""Positions in front of the first token, whatever number MPNet's padding has."""
 _MEAN = "(output.last_hidden_state * {0}[..., None]).sum(1) / {0}.sum(1, keepdim=True)"
 _POOLING = {
     "mean": _MEAN.format("attention_mask"),
@@ -105,7 +111,7 @@ def _tokens(encoder: Encoder) -> Parts:
 
 
 def _answers(encoder: Encoder) -> Parts:
-    """The answer to a question, `text`, in a context, `text_pair`, of which only what fits is read."""
+    """The answer to a question, `text`, in a context, `text_pair`, which is cut to the length that fits."""
     scores = {"dtype": "FP32", "shape": ["length"]}
     tokenize = _tokenize(encoder, pair=True, offsets=True, truncation="only_second", **_types(encoder))
     return replace(
@@ -118,8 +124,9 @@ def _answers(encoder: Encoder) -> Parts:
 
 def _activation(encoder: Encoder) -> str:
     """The function from logit to score, as Python; sentence-transformers' default is the sigmoid."""
-    facts = getattr(encoder.config, "sentence_transformers", None) or {}
-    path = facts.get("activation_fn") or getattr(encoder.config, "sbert_ce_default_activation_function", None)
+    facts = getattr(encoder.config, "sentence_transformers", None)
+    named = facts.get("activation_fn") if isinstance(facts, dict) else None
+    path = named or getattr(encoder.config, "sbert_ce_default_activation_function", None)
     name = str(path or "Sigmoid").rpartition(".")[2]
     if name not in _ACTIVATIONS:
         raise encoder.refusal(
@@ -146,18 +153,31 @@ def _embedding(encoder: Encoder) -> Parts:
 
 def _prompts(encoder: Encoder) -> list[str]:
     """A comment with the prompts that are not put before each text by default."""
-    facts = encoder.read("config_sentence_transformers.json")
-    prompts, default = facts.get("prompts") or {}, facts.get("default_prompt_name")
+    prompts, default = _all_prompts(encoder)
     others = {name: text for name, text in prompts.items() if text and name != default}
     if not others:
         return []
+    # JSON keeps a comment in its line: it escapes line breaks of every kind.
     return ["# Prompts of the checkpoint, for the parameter prefix of tokenize:", f"# {json.dumps(others)}"]
 
 
 def _prefix(encoder: Encoder) -> dict[str, str]:
-    facts = encoder.read("config_sentence_transformers.json")
-    prompt = (facts.get("prompts") or {}).get(facts.get("default_prompt_name"))
-    return {"prefix": str(prompt)} if prompt else {}
+    prompts, default = _all_prompts(encoder)
+    prompt = prompts.get(default) if default is not None else None
+    return {"prefix": prompt} if prompt else {}
+
+
+def _all_prompts(encoder: Encoder) -> tuple[dict[str, str], str | None]:
+    """The prompts of the checkpoint by name, and the name of the default one."""
+    file = "config_sentence_transformers.json"
+    facts = encoder.read(file)
+    prompts, default = facts.get("prompts") or {}, facts.get("default_prompt_name")
+    texts = prompts.values() if isinstance(prompts, dict) else [prompts]
+    if not all(isinstance(text, str) for text in texts):
+        raise encoder.refusal(f"{file} prompts", repr(prompts)[:120], "an object with a text for each name")
+    if not isinstance(default, str | None):
+        raise encoder.refusal(f"{file} default_prompt_name", repr(default)[:120], "the name of a prompt")
+    return prompts, default
 
 
 def _pooling(encoder: Encoder) -> tuple[str, bool]:
@@ -172,12 +192,10 @@ def _pooling(encoder: Encoder) -> tuple[str, bool]:
     file = f"{kinds['Pooling']}/config.json"
     facts = encoder.read(file)
     modes = facts.get("pooling_mode") or [mode for key, mode in _LEGACY_POOLING.items() if facts.get(key)]
-    modes = [modes] if isinstance(modes, str) else list(modes)
-    if len(modes) != 1 or modes[0] not in _POOLING:
-        raise encoder.refusal(
-            file, f"pooling {' and '.join(map(str, modes)) or 'none'}", f"one of {', '.join(_POOLING)}"
-        )
-    return str(modes[0]), "Normalize" in kinds
+    names = [str(mode) for mode in (modes if isinstance(modes, list) else [modes])]
+    if len(names) != 1 or names[0] not in _POOLING:
+        raise encoder.refusal(file, f"pooling {' and '.join(names) or 'none'}", f"one of {', '.join(_POOLING)}")
+    return names[0], "Normalize" in kinds
 
 
 _MODULES = ("Transformer", "Pooling", "Normalize")
@@ -197,7 +215,7 @@ def _base(encoder: Encoder, outputs: dict[str, Any], pair: bool = False) -> Part
         loader=AUTO_CLASSES.get(encoder.task, "AutoModel"),
         inputs={name: {"dtype": "INT64", "shape": ["length"]} for name in inputs},
         outputs=outputs,
-        free_axes={"length": {"min": 2, "max": _length(encoder), "pad": inputs}},
+        free_axes={"length": {"min": _SHORTEST, "max": _length(encoder), "pad": inputs}},
         pipeline=(),
         example={"text": {"text": _TEXT}} | ({"text_pair": {"text": _TEXT}} if pair else {}),
         quality=(),
@@ -218,12 +236,30 @@ def _tokenize(encoder: Encoder, **more: Any) -> dict[str, Any]:
 
 def _length(encoder: Encoder) -> int:
     """Most tokens of a text: what the checkpoint's tools use, and no more than the network has positions for."""
+    chosen = encoder.read("sentence_bert_config.json").get("max_seq_length")
+    lengths = [chosen, encoder.tokenizer.model_max_length, _positions(encoder), _LONGEST]
+    return int(min(length for length in lengths if isinstance(length, int | float) and length >= _SHORTEST))
+
+
+def _positions(encoder: Encoder) -> int | None:
+    """Tokens that the network has positions for; None if it does not count them."""
     config = encoder.config
     positions = getattr(config, "max_position_embeddings", None)
-    if isinstance(positions, int) and positions > 0:
-        # RoBERTa's positions begin behind the one of padding.
-        offset = config.pad_token_id + 1 if re.match(r"(xlm-|camem)?roberta|mpnet|longformer", config.model_type) else 0
-        positions -= offset
-    chosen = encoder.read("sentence_bert_config.json").get("max_seq_length")
-    lengths = [chosen, encoder.tokenizer.model_max_length, positions, _LONGEST]
-    return min(int(length) for length in lengths if isinstance(length, int | float) and length >= 2)
+    if not isinstance(positions, int) or positions <= 0:
+        return None
+    if _OFFSET_BY_PADDING.match(config.model_type):
+        padding = config.pad_token_id
+        if not isinstance(padding, int) or padding < 0:
+            raise encoder.refusal(
+                "config.json pad_token_id", str(padding), f"the number of the padding token, as {config.model_type} has"
+            )
+        positions -= padding + 1
+    elif config.model_type == "mpnet":
+        positions -= _MPNET_OFFSET
+    if positions < _SHORTEST:
+        raise encoder.refusal(
+            "config.json max_position_embeddings",
+            f"room for {positions} tokens",
+            f"room for {_SHORTEST} tokens at least, and in front of them for the position of padding",
+        )
+    return positions
