@@ -106,7 +106,7 @@ class Metric(Strict):
 
     name: ReadyMetric
     output: str | None = None
-    """The output that is measured, of the network or of a step behind it, where several would fit."""
+    """The output that is measured, of the network or of a step after it, where several would fit."""
     labels: str | None = None
     """The column with its right answers, where it is not that of the samples."""
     normalize: bool = False

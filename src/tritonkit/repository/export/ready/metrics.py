@@ -90,9 +90,11 @@ def ranks(values: Any) -> Any:
 
 
 def spearman(values: Any, truth: Any) -> float:
-    """Rank correlation, float [items] each; 0 where either is the same for all."""
+    """Rank correlation, float [items] each; 0 where either is the same for all, as of one item."""
     import numpy as np
 
+    if len(values) < 2:
+        return 0.0
     left, right = (r - r.mean() for r in (ranks(values), ranks(truth)))
     length = math.sqrt(float((left**2).sum() * (right**2).sum()))
     return float(np.dot(left, right)) / length if length else 0.0

@@ -73,7 +73,7 @@ class PreparedSamples:
         batches: the network's input.
         rows: the rows that items come from; None for samples of a function.
         item_rows: the row of each item, in the order of the batches; and for pairs, which of the two it is.
-        kept: each item's tensors that steps behind the network take, apart from the network's own.
+        kept: each item's tensors that steps after the network take, apart from the network's own.
     """
 
     batches: list[dict[str, Any]]
@@ -82,6 +82,13 @@ class PreparedSamples:
     kept: list[Item] = field(default_factory=list)
     axis_added: bool = False
     """Whether items got a first axis of size 1 for a network without a batch axis."""
+    _flows: dict[str, Flow] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def flow(self, spec: Spec, place: str) -> Flow:
+        """The steps for a field of model.yaml, which are opened once for all metrics and variants."""
+        if place not in self._flows:
+            self._flows[place] = Flow(spec, place)
+        return self._flows[place]
 
 
 @dataclass
@@ -248,14 +255,14 @@ class _Values:
         return self._made[key]
 
     def for_later(self, inputs: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
-        """The tensors before the network that steps behind it take, as far as the rows have them."""
+        """The tensors before the network that steps after it take, as far as the rows have them."""
         later: dict[str, list[Any]] = {}
         flow = self._flow
         for index in range(flow.before, len(flow.steps)):
             for name, tensor in flow.inputs(index).items():
-                known = self._preparation.has_column(tensor) or flow.producer(tensor, flow.before) is not None
-                behind = flow.producer(tensor, index, flow.before) is not None
-                if known and not behind and tensor not in inputs:
+                available = self._preparation.has_column(tensor) or flow.producer(tensor, flow.before) is not None
+                made_later = flow.producer(tensor, index, flow.before) is not None
+                if available and not made_later and tensor not in inputs:
                     later[tensor] = self.of(tensor, flow.before, *flow.step(index).inputs[name])
         return later
 

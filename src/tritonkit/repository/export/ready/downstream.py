@@ -1,4 +1,4 @@
-"""Tensors behind the network: its outputs by item, and the outputs of the steps that follow."""
+"""Tensors after the network: its outputs by item, and the outputs of the steps that follow."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 
 from tritonkit.datatypes import NUMPY_DTYPES
 from tritonkit.errors import BuildError
-from tritonkit.repository.export.ready.prepared import Flow, Item, PreparedSamples
+from tritonkit.repository.export.ready.prepared import Item, PreparedSamples
 from tritonkit.repository.export.ready.step_runner import StepRefusal
 from tritonkit.repository.export.samples import Batch
 from tritonkit.repository.modelspec import Spec
 
-__all__ = ["Behind", "Output"]
+__all__ = ["Downstream", "Output"]
 
 
 @dataclass(frozen=True)
 class Output:
-    """A tensor behind the network: numpy's kind of its dtype (`f`, `i`, `O` for texts), and its shape for one item."""
+    """A tensor after the network: numpy's kind of its dtype (`f`, `i`, `O` for texts), and its shape for one item."""
 
     name: str
     kind: str
@@ -35,19 +35,19 @@ class Output:
         return f"{self.name} ({kinds.get(self.kind, 'integers')} {list(self.shape)})"
 
 
-class Behind:
-    """The tensors behind a network, for the items of samples."""
+class Downstream:
+    """The tensors after a network, for the items of samples."""
 
     def __init__(self, spec: Spec, prepared: PreparedSamples, batched: bool) -> None:
         self._spec = spec
         self._prepared = prepared
         self._batched = batched
-        self._flow = Flow(spec, "quality.metric")
+        self._flow = prepared.flow(spec, "quality.metric")
 
     def outputs(self, batch: Batch) -> list[Output]:
-        """All tensors behind the network, whose outputs look like those of a batch."""
+        """All tensors after the network, whose outputs look like those of a batch."""
         flow = self._flow
-        found = [
+        outputs = [
             Output(name, _kind(array.dtype), self._item(array, 0).shape, None, self._is_final(name, None))
             for name, array in batch.items()
         ]
@@ -55,9 +55,9 @@ class Behind:
             for own, tensor in flow.outputs(index).items():
                 dtype, shape = flow.step(index).outputs[own]
                 kind = "O" if dtype == "BYTES" else _kind(NUMPY_DTYPES.get(dtype, "float32"))
-                found = [output for output in found if output.name != tensor]
-                found.append(Output(tensor, kind, shape, index, self._is_final(tensor, index)))
-        return found
+                outputs = [output for output in outputs if output.name != tensor]
+                outputs.append(Output(tensor, kind, shape, index, self._is_final(tensor, index)))
+        return outputs
 
     def _is_final(self, tensor: str, step: int | None) -> bool:
         flow = self._flow
@@ -80,11 +80,11 @@ class Behind:
             followed |= self._followed(taken, flow.producer(taken, producer, flow.before), names)
         return followed
 
-    def items(self, batches: Sequence[Batch], wanted: Sequence[str]) -> list[Item]:
-        """The wanted tensors of each item.
+    def items(self, batches: Sequence[Batch], tensors: Sequence[str]) -> list[Item]:
+        """The named tensors of each item, among others.
 
         Raises:
-            BuildError: a step behind the network refuses an item.
+            BuildError: a step after the network refuses an item.
         """
         items = [
             {name: self._item(array, row) for name, array in batch.items()}
@@ -92,9 +92,9 @@ class Behind:
             for row in range(self._rows(batch))
         ]
         flow = self._flow
-        needed = self._needed(wanted)
+        needed = self._needed(tensors)
         if needed:
-            items = [{**known, **item} for known, item in zip(self._known(len(items)), items, strict=True)]
+            items = [{**before, **item} for before, item in zip(self._before(len(items)), items, strict=True)]
         for index in needed:
             for number, answer in enumerate(flow.run(index, items)):
                 if isinstance(answer, StepRefusal):
@@ -102,10 +102,10 @@ class Behind:
                 items[number] |= answer
         return items
 
-    def _needed(self, wanted: Sequence[str]) -> list[int]:
-        """The steps behind the network that the wanted tensors follow from, in order."""
+    def _needed(self, tensors: Sequence[str]) -> list[int]:
+        """The steps after the network that these tensors follow from, in order."""
         flow = self._flow
-        left = [(tensor, len(flow.steps)) for tensor in wanted]
+        left = [(tensor, len(flow.steps)) for tensor in tensors]
         needed: set[int] = set()
         while left:
             tensor, end = left.pop()
@@ -115,15 +115,15 @@ class Behind:
                 left += [(taken, index) for taken in flow.inputs(index).values()]
         return sorted(needed)
 
-    def _known(self, count: int) -> list[Item]:
+    def _before(self, count: int) -> list[Item]:
         """The tensors of items before the network: its inputs, and those that later steps take."""
-        known = [
+        inputs = [
             {name: self._item(array, row) for name, array in batch.items()}
             for batch in self._prepared.batches
             for row in range(self._rows(batch))
         ][:count]
-        kept = self._prepared.kept or [{}] * len(known)
-        return [{**one, **more} for one, more in zip(known, kept, strict=False)]
+        kept = self._prepared.kept or [{}] * len(inputs)
+        return [{**taken, **more} for taken, more in zip(inputs, kept, strict=False)]
 
     def _rows(self, batch: Batch) -> int:
         return len(next(iter(batch.values()))) if self._batched else 1
