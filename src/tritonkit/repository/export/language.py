@@ -98,7 +98,15 @@ def _texts_of(spec: Spec, field: str, files: SampleFiles) -> list[str]:
     column = files.inputs.get("text", "text")
     if not isinstance(column, str) or column not in rows.columns:
         raise missing_column(spec, field, rows, str(column), " for the text")
-    return [str(row.values.get(column, "")) for row in rows.rows]
+    for row in rows.rows:
+        if not isinstance(value := row.values.get(column), str):
+            raise BuildError(
+                f"{spec.file} {field}",
+                found=f"{row.place}, {column}: found {value!r}"[:200],
+                wanted="a text",
+                todo="correct or remove that row",
+            )
+    return [str(row.values[column]) for row in rows.rows]
 
 
 @contextmanager

@@ -232,6 +232,16 @@ def test_a_text_that_is_a_link_or_too_long(write_model: WriteModel, root: Path, 
     assert refused(spec, data).found.endswith(f"one.txt has {(1 << 20) + 1} bytes")
 
 
+@pytest.mark.parametrize(
+    ("cell", "shown"), [('["a", null]', "None"), ('[["a"], ["b"]]', "['a']"), ('{"a": 1}', "{'a': 1}")]
+)
+def test_texts_are_texts(write_model: WriteModel, cell: str, shown: str) -> None:
+    """JSON's null is not the text None, nor is a list its Python."""
+    spec = write_model(text("{jsonl: a.jsonl}"), m__onnx=b"", a__jsonl=f'{{"t": {cell}}}\n')
+    error = refused(spec, Signature((TensorInfo("t", "BYTES", (-1,)),), (), batched=True))
+    assert error.found == f"a.jsonl:1, t for input t: found {shown}"
+
+
 def test_whole_numbers_stay_whole(write_model: WriteModel) -> None:
     """An id of 1.5, or one that its datatype cannot hold, is no id."""
     for cell, fits in (("[1, 2]", True), ("[1.0]", True), ("[1.5]", False), ("[1e30]", False), ("[9999999999]", True)):

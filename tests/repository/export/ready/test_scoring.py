@@ -8,11 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.spatial.distance import pdist
+from scipy.stats import spearmanr
 from sklearn.metrics import f1_score, roc_auc_score
 
 from tests.conftest import WriteModel
 from tritonkit.errors import BuildError, SpecError
 from tritonkit.repository.export.artifact import Signature, TensorInfo
+from tritonkit.repository.export.ready import vector_scores
 from tritonkit.repository.export.samples import Batch, read_samples
 from tritonkit.repository.export.scores import Score, score, score_rest
 from tritonkit.repository.modelspec import Spec
@@ -316,6 +319,66 @@ def test_pairs_are_compared_by_their_cosine(write_model: WriteModel) -> None:
     spec = labelled(write_model, "spearman", 1, 2)
     with pytest.raises(BuildError, match="name the two columns of a row"):
         judged(spec, {"y": one_hot(0, 1)})
+
+
+def test_vectors_of_different_lengths(write_model: WriteModel) -> None:
+    """Outputs whose size follows from the input: the cosine of each item, and an error where items are compared."""
+    batches = [np.array([[3, 4]], np.float32), np.array([[1, 0, 0]], np.float32)]
+    data = "import numpy as np\ndef given(): return [{'x': np.ones((1, 2), np.float32)}] * 2\n"
+    reference = [{"y": batches[0] * 2}, {"y": batches[1][:, ::-1].copy()}]
+    spec = write_model(text("cosine", "data:given"), m__onnx=b"", data__py=data)
+    samples = read_samples(spec, X)
+    outputs = [{"y": batch} for batch in batches]
+    result = score(spec, "cosine", "quality.metric", outputs, reference, True, samples)
+    assert result.value == pytest.approx(0.5)
+    with pytest.raises(BuildError, match="the outputs of the items have 2 to 3 numbers"):
+        score(spec, "spearman", "quality.metric", outputs, reference, True, samples)
+    with pytest.raises(BuildError, match="item 1 of the output has 3 numbers, and 2 from the reference"):
+        score(spec, "rmse", "quality.metric", outputs, [outputs[0], outputs[0]], True, samples)
+
+
+def test_pairs_of_different_lengths(write_model: WriteModel) -> None:
+    """The two vectors of a row need one length; the error names the row."""
+    lines = '{"a": [1, 0], "b": [1, 0], "label": 1}\n'
+    spec = write_model(text("spearman", "{jsonl: a.jsonl, pairs: {x: [a, b]}}"), m__onnx=b"", a__jsonl=lines)
+    outputs = [{"y": np.ones((1, 2), np.float32)}, {"y": np.ones((1, 3), np.float32)}]
+    with pytest.raises(BuildError, match=r"a.jsonl:1: the outputs of its two items have 2 and 3 numbers"):
+        score(spec, "spearman", "quality.metric", outputs, outputs, True, read_samples(spec, X))
+
+
+def test_similarities_of_many_items_are_bounded(write_model: WriteModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their number grows with the square, so items are taken evenly from the whole."""
+    monkeypatch.setattr(vector_scores, "_MOST_COMPARED", 5)
+    values, expected = RANDOM.normal(size=(2, 17, 4)).astype(np.float32)
+    spec = write_model(text("spearman"), m__onnx=b"", a__jsonl=rows(*['"z": 0'] * 17))
+    result = judged(spec, {"y": values}, {"y": expected})
+    taken = [0, 4, 8, 12, 16]
+    left, right = (pdist(side[taken], "cosine") for side in (values, expected))
+    assert result.value == pytest.approx(spearmanr(left, right).statistic, abs=1e-6)
+    scores = judged(spec, {"y": values[:, :1]}, {"y": expected[:, :1]})
+    assert scores.value == pytest.approx(spearmanr(values[:, 0], expected[:, 0]).statistic)
+
+
+@pytest.mark.parametrize("metric", ["spearman", "rmse"])
+@pytest.mark.parametrize("label", [float("nan"), float("inf"), 10**400])
+def test_right_numbers_are_finite(write_model: WriteModel, metric: str, label: float) -> None:
+    """With a NaN among them no score would mean anything; JSON of Python may have one."""
+    with pytest.raises(BuildError, match=r"a.jsonl:2, label"):
+        judged(labelled(write_model, metric, 1, label), {"y": np.array([[1], [2]], np.float32)})
+
+
+@pytest.mark.parametrize("label", [[], ["yes", None], {"text": "yes"}])
+def test_right_texts_are_texts(write_model: WriteModel, label: object) -> None:
+    """JSON's null is not the text None."""
+    outputs = {"y": np.array([["yes"], ["None"]], object)}
+    with pytest.raises(BuildError, match=r"a.jsonl:2, label: found"):
+        judged(labelled(write_model, "exact_match", "yes", label), outputs)
+
+
+def test_the_nearest_right_text_counts(write_model: WriteModel) -> None:
+    """One edit of four letters, by the second text; the first would need four."""
+    spec = labelled(write_model, "cer", ["abcdefg", "xyzw"])
+    assert judged(spec, {"y": np.array([["xyzv"]], object)}).value == 0.25
 
 
 def test_ndcg_of_queries(write_model: WriteModel) -> None:

@@ -62,8 +62,8 @@ def _texts(cell: Any) -> Any:
     if isinstance(cell, np.ndarray):
         cell = cell.tolist()
     flat = cell if isinstance(cell, list) else [cell]
-    if any(isinstance(text, list | dict) for text in flat):
-        raise ValueError(f"found {type(cell).__name__} inside a list; wanted a text, or a list of texts")
+    if unfit := [text for text in flat if text is None or isinstance(text, list | dict)]:
+        raise ValueError(f"found {_short(unfit[0])}; wanted a text, or a list of texts")
     array = np.empty(len(flat), object)
     array[:] = [text if isinstance(text, bytes) else str(text).encode() for text in flat]
     return array
