@@ -117,7 +117,7 @@ def test_outlier_channels_do_not_hide_the_others() -> None:
 
 
 def test_one_huge_item_does_not_hide_the_others() -> None:
-    """RightAnswers of 300 times the usual size in one of 2000 items, and noise in all."""
+    """Answers of 300 times the usual size in one of 2000 items, and noise in all."""
     reference = RANDOM.standard_normal((2000, 8))
     reference[7] *= 300
     (score,) = r2(reference, reference + 0.5 * RANDOM.standard_normal(reference.shape)).values()

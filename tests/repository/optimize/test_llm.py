@@ -275,3 +275,16 @@ def test_a_tokenizer_that_fails_is_said(tmp_path: Path, parts: dict[str, Any]) -
     [spec] = load_all(root)
     with pytest.raises(BuildError, match=r"tokenizer\.json: the tokenizer cannot cut texts"):
         read_texts(spec, read_checkpoint(file.parent))
+
+
+@pytest.mark.parametrize("row", ['{"text": null}', '{"other": "words"}', '{"text": 5}', '{"text": ["words"]}'])
+def test_samples_are_texts(tmp_path: Path, row: str) -> None:
+    """JSON's null is not the text None, whose likelihood would count."""
+    root = write_project(tmp_path, "quality: {samples: {jsonl: a.jsonl}}\n")
+    folder = root / "models" / "chat"
+    (folder / "a.jsonl").write_text(f'{{"text": "the cat sat on the mat"}}\n{row}\n')
+    [spec] = load_all(root)
+    with pytest.raises(BuildError) as caught:
+        read_texts(spec, read_checkpoint(folder / "checkpoint"))
+    assert caught.value.found.startswith("a.jsonl:2, text: found ")
+    assert caught.value.wanted == "a text"

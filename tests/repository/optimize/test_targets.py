@@ -58,15 +58,14 @@ def test_a_build_says_why_it_judged_on_the_cpu(write_model: WriteModel, root: Pa
     assert "target gpu: variants were judged on the CPU: there is none" in built.notes
 
 
-def test_a_build_says_that_nobody_looked_at_the_answers(write_model: WriteModel, root: Path) -> None:
+def test_a_build_says_that_the_gate_has_not_judged_the_answers(write_model: WriteModel, root: Path) -> None:
     """A variant that only a GPU can run passes no gate without one; all others do."""
     of_variant(write_model, "onnx-tf32")
     [note] = [note for note in build_repository(root, ("net",), target="gpu", out=root / "out").notes if "tf32" in note]
     assert note.startswith("net: onnx-tf32 is served, and the gate has not judged its answers")
     of_variant(write_model, "onnx-fp32")
-    assert not [
-        note for note in build_repository(root, ("net",), target="gpu", out=root / "out").notes if "look" in note
-    ]
+    notes = build_repository(root, ("net",), target="gpu", out=root / "out").notes
+    assert not [note for note in notes if "has not judged" in note]
 
 
 def test_a_gpu_is_named_with_its_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -204,7 +204,7 @@ def test_sequences_belong_to_the_network(tmp_path: Path) -> None:
 
 
 def test_the_response_cache_is_the_ensembles(tmp_path: Path) -> None:
-    """RightAnswers are cached where clients call, so that a hit saves the steps too."""
+    """Answers are cached where clients call, so that a hit saves the steps too."""
     plans = by_name(pipeline([decode(), "network"], tmp_path, serving={"response_cache": True}))
     assert [name for name, plan in plans.items() if plan.response_cache] == ["demo"]
 

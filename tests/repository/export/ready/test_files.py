@@ -51,7 +51,7 @@ def values(samples: PreparedSamples, name: str = "x") -> list[list[float]]:
 @pytest.mark.parametrize(
     ("key", "file", "content"),
     [
-        ("csv", "a.csv", 'x,label\n"[1, 2]",0\n[3 4],1\n'.replace("[3 4]", '"[3, 4]"')),
+        ("csv", "a.csv", 'x,label\n"[1, 2]",0\n"[3, 4]",1\n'),
         ("csv", "a.csv", "\ufeffwidth,height,label\r\n1,2,0\r\n\r\n3,4,1\r\n"),
         ("csv", "a.tsv", "width\theight\tlabel\n1\t2\t0\n3\t4\t1\n"),
         ("jsonl", "a.jsonl", '{"x": [1, 2]}\n\n{"x": [3, 4]}\n'),
@@ -249,7 +249,7 @@ def test_whole_numbers_stay_whole(write_model: WriteModel) -> None:
         if fits:
             assert read_samples(spec, IDS).batches[0]["ids"].dtype == np.int64
         else:
-            assert "wanted numbers of INT64" in str(refused(spec, IDS)) or "INT64" in refused(spec, IDS).wanted
+            assert refused(spec, IDS).wanted == "numbers of INT64"
 
 
 def test_too_much_for_memory(write_model: WriteModel, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,7 +309,8 @@ def test_texts_count_as_the_memory_that_they_take(write_model: WriteModel, monke
 def test_a_spec_that_names_no_data(write_model: WriteModel, root: Path, samples: str, message: str) -> None:
     """Found when the spec is read, before anything is built."""
     (root / "models" / "net").mkdir()
-    (root / "models" / "net" / "outside").symlink_to("/tmp")  # noqa: S108
+    (root / "elsewhere").mkdir()
+    (root / "models" / "net" / "outside").symlink_to(root / "elsewhere")
     with pytest.raises(SpecError, match=re.escape(message)):
         write_model(text(samples), m__onnx=b"", a__csv="x\n")
 
