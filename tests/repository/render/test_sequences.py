@@ -44,7 +44,7 @@ def test_many_sequences_are_open_where_triton_keeps_their_state(given: dict[str,
 
 
 def test_a_sequence_begins_with_zeros() -> None:
-    """Without a first value, Triton would hand over memory that nobody has written."""
+    """Without a first value, Triton would hand over uninitialized memory."""
     (state,) = rendered(state=[STATE]).state
     (first,) = state.initial_state
     assert (first.name, first.zero_data, list(first.dims)) == ("h", True, [4])

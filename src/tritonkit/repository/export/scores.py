@@ -60,7 +60,7 @@ def score_outputs(
 
 
 def bootstrap_drop(outputs: Any, reference: Any) -> tuple[float, float]:
-    """The 95 % interval of mean(reference) - mean(found), both float [items].
+    """The 95 % interval of mean(reference) - mean(outputs), both float [items].
 
     Paired bootstrap: items are drawn with replacement, both scores of an item together (Efron and
     Tibshirani 1993, chapter 13); percentiles of 2000 seeded draws.

@@ -115,7 +115,7 @@ class Metric(Strict):
     @model_validator(mode="after")
     def _normalizes_texts(self) -> Self:
         if self.normalize and self.name not in NORMALIZED:
-            raise ValueError(f"normalize is given for {self.name}; wanted it for {', '.join(sorted(NORMALIZED))} alone")
+            raise ValueError(f"normalize is given for {self.name}; wanted it only for {', '.join(sorted(NORMALIZED))}")
         return self
 
     @model_validator(mode="after")
@@ -133,7 +133,7 @@ class Metric(Strict):
         return f"{name} of {self.output}" if self.output else name
 
 
-def _known(name: str) -> str:
+def _checked_name(name: str) -> str:
     """Refuse a name that is neither a function nor a ready metric."""
     if ":" not in name and name not in get_args(ReadyMetric):
         raise ValueError(
@@ -145,7 +145,7 @@ def _known(name: str) -> str:
 MetricName = Annotated[
     str,
     Field(pattern=rf"{HOOK_PATTERN}|^[a-z0-9_]+$"),
-    AfterValidator(_known),
+    AfterValidator(_checked_name),
     WithJsonSchema(
         {
             "anyOf": [{"enum": list(get_args(ReadyMetric))}, {"type": "string", "pattern": HOOK_PATTERN}],
@@ -203,9 +203,9 @@ class Quality(Strict):
         ready = ready_metric(self.metric)
         counts_errors = ready is not None and ready.name in LESS_IS_BETTER
         if self.at_most is not None and not counts_errors:
-            raise ValueError("at_most is given; wanted at_least: of this metric more is better")
+            raise ValueError("at_most is given; wanted at_least: higher is better for this metric")
         if self.at_least is not None and counts_errors:
-            raise ValueError(f"at_least is given; wanted at_most: of {ready.title if ready else ''} less is better")
+            raise ValueError(f"at_least is given; wanted at_most: lower is better for {ready.title if ready else ''}")
         names = [metric_title(metric) for metric in (self.metric, *self.also) if metric is not None]
         if twice := [name for name in names if names.count(name) > 1]:
             raise ValueError(f"metric and also have two metrics called {twice[0]}; wanted another name for one of them")

@@ -99,7 +99,7 @@ class SequenceBatching(Strict):
 
     @property
     def without_first_value(self) -> tuple[str, ...]:
-        """Inputs whose first value is memory that nobody has written, which the network cannot know."""
+        """Inputs whose first value is uninitialized memory, which the network cannot know."""
         if any(control.kind == "start" for control in self.control_input.values()):
             return ()
         return tuple(state.input for state in self.state if state.initial is None and -1 in state.shape)

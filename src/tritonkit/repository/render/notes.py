@@ -45,7 +45,7 @@ def _compiled_note(part: Part, target: Target) -> str:
 
 
 def _states_note(part: Part) -> str:
-    """A note on states that Triton hands to the network as memory that nobody has written."""
+    """A note on states that Triton hands to the network as uninitialized memory."""
     sequences = part.serving.sequence_batching
     names = sequences.without_first_value if sequences else ()
     if not names:

@@ -201,6 +201,8 @@ def test_boxes(write_model: WriteModel) -> None:
     assert judged(spec, outputs).value == pytest.approx(1)
     spec = labelled(write_model, "map50_95", "0 0.05 0.05 0.1 0.1\n1 0.3 0.3 0.2 0.2\n")
     assert judged(spec, {**outputs, "image_size": np.array([[100, 100]])}).value == pytest.approx(1)
+    broken = {**outputs, "classes": np.array([[0, np.nan, 0]], np.float32)}
+    assert judged(spec, {**broken, "image_size": np.array([[100, 100]])}).value == pytest.approx(0.5)
     with pytest.raises(BuildError, match="whose size no step gives"):
         judged(spec, outputs)
     unfit = ([[0, 1, 2]], "[", [[0, 5, 5, 1, 1]], [[0, "a", 0, 1, 1]], [[0, 0, 0, 1, float("nan")]])

@@ -74,7 +74,7 @@ def _numbers(cell: Any, dtype: str) -> Any:
 
     if isinstance(cell, str):
         cell = _parsed(cell, dtype)
-    wanted: Any = NUMPY_DTYPES.get(dtype, "float32")  # BF16: float32 holds each of its values
+    numpy_dtype: Any = NUMPY_DTYPES.get(dtype, "float32")  # BF16: float32 holds each of its values
     try:
         array = np.asarray(cell)
         if array.dtype.kind not in "biuf":
@@ -82,8 +82,8 @@ def _numbers(cell: Any, dtype: str) -> Any:
     except ValueError:
         raise ValueError(f"found {_short(cell)}; wanted numbers of {dtype}") from None
     with np.errstate(all="ignore"):
-        cast = array.astype(wanted)
-    if np.dtype(wanted).kind in "biu" and not np.array_equal(cast.astype(np.float64), array.astype(np.float64)):
+        cast = array.astype(numpy_dtype)
+    if np.dtype(numpy_dtype).kind in "biu" and not np.array_equal(cast.astype(np.float64), array.astype(np.float64)):
         raise ValueError(f"found {_short(cell)}; wanted numbers of {dtype}")
     return cast
 

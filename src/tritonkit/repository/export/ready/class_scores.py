@@ -14,7 +14,7 @@ from tritonkit.repository.export.ready.metrics import binary_auc, f1_of_classes,
 __all__ = ["score_classes"]
 
 _DEPTH = 5
-_WANTED = "the right class of each row"
+_LABELS = "the right class of each row"
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def score_classes(
     """
     import numpy as np
 
-    labels = answers.of_rows(rows, _WANTED)
+    labels = answers.of_rows(rows, _LABELS)
     if values[0].dtype.kind in "OSU":
         return _of_names(name, values, labels, rows, answers, where)
     probable = _are_probabilities(reference)
@@ -123,15 +123,15 @@ def _columns(values: Sequence[Any], labels: Sequence[Any], rows: Sequence[int], 
     return columns
 
 
-def _of_columns(name: str, scores: Any, truth: Any, middle: float, where: str) -> Any:
+def _of_columns(name: str, scores: Any, labels: Any, middle: float, where: str) -> Any:
     if name == "top_5":
         raise _unfit(where, "top_5 of rows with several right classes each", "one right class for each row")
     if name == "auc":
-        return _held(mean_auc(scores, truth), where)
+        return _defined(mean_auc(scores, labels), where)
     predicted = scores > middle
     if name == "accuracy":
-        return (predicted == truth).all(axis=1).astype(float)
-    return f1_of_columns(predicted, truth, "micro" if name == "f1_micro" else "macro")
+        return (predicted == labels).all(axis=1).astype(float)
+    return f1_of_columns(predicted, labels, "micro" if name == "f1_micro" else "macro")
 
 
 def _classes(
@@ -152,7 +152,7 @@ def _classes(
     single = all(len(numbers) == 1 for numbers in right)
     classes = _Classes(joined, np.concatenate(best), np.concatenate(right), single)
     if not len(classes.labels):
-        raise _unfit(where, "no row has a label that counts (0 or more)", _WANTED)
+        raise _unfit(where, "no row has a label that counts (0 or more)", _LABELS)
     return classes
 
 
@@ -242,12 +242,12 @@ def _area(classes: _Classes, chances: bool, where: str) -> float:
         with np.errstate(invalid="ignore"):  # infinity less infinity is NaN, which ranks lowest
             values = scores[:, -1] - (scores[:, 0] if scores.shape[1] == 2 else 0)
         positive = classes.labels == 1
-        return _held(binary_auc(values, positive) if 0 < positive.sum() < len(positive) else math.nan, where)
+        return _defined(binary_auc(values, positive) if 0 < positive.sum() < len(positive) else math.nan, where)
     values = scores if chances else softmax(scores)
-    return _held(mean_auc(values, classes.labels[:, None] == np.arange(scores.shape[1])), where)
+    return _defined(mean_auc(values, classes.labels[:, None] == np.arange(scores.shape[1])), where)
 
 
-def _held(area: float, where: str) -> float:
+def _defined(area: float, where: str) -> float:
     if math.isnan(area):
         raise _unfit(where, "auc of rows of one class", "rows of at least two classes")
     return area

@@ -21,24 +21,24 @@ class Boxes:
     scores: Any = None
 
 
-def mean_average_precision(found: Sequence[Boxes], truth: Sequence[Boxes]) -> float:
+def mean_average_precision(detections: Sequence[Boxes], truth: Sequence[Boxes]) -> float:
     """The mean over the classes that occur in the truth, and over overlaps (IoU) from 0.5 to 0.95 in steps of 0.05."""
     import numpy as np
 
     classes = list(dict.fromkeys(one for image in truth for one in image.classes))
-    return float(np.mean([_class_precision(found, truth, one) for one in classes])) if classes else float("nan")
+    return float(np.mean([_class_precision(detections, truth, one) for one in classes])) if classes else float("nan")
 
 
-def _class_precision(found: Sequence[Boxes], truth: Sequence[Boxes], wanted: Any) -> float:
+def _class_precision(detections: Sequence[Boxes], truth: Sequence[Boxes], category: Any) -> float:
     """Average precision of a class over all images and thresholds."""
     import numpy as np
 
     scores, hits, count = [], [], 0
-    for got, expected in zip(found, truth, strict=True):
-        right = np.asarray(expected.boxes, np.float64).reshape(-1, 4)[[one == wanted for one in expected.classes]]
-        mine = [index for index, one in enumerate(got.classes) if one == wanted]
-        boxes = np.asarray(got.boxes, np.float64).reshape(-1, 4)[mine]
-        values = np.asarray(got.scores, np.float64).reshape(-1)[mine]
+    for detected, expected in zip(detections, truth, strict=True):
+        right = np.asarray(expected.boxes, np.float64).reshape(-1, 4)[[one == category for one in expected.classes]]
+        own = [index for index, one in enumerate(detected.classes) if one == category]
+        boxes = np.asarray(detected.boxes, np.float64).reshape(-1, 4)[own]
+        values = np.asarray(detected.scores, np.float64).reshape(-1)[own]
         order = np.argsort(-values, kind="stable")[:_MOST]
         count += len(right)
         scores.append(values[order])

@@ -9,7 +9,7 @@ from typing import Any
 from tritonkit.repository.export.ready.answers import RightAnswers, is_whole_number
 from tritonkit.repository.export.ready.detection import Boxes
 
-__all__ = ["TENSORS", "found_boxes", "true_boxes"]
+__all__ = ["TENSORS", "detected_boxes", "true_boxes"]
 
 TENSORS = {
     "boxes": ("box", "boxes"),
@@ -20,7 +20,7 @@ TENSORS = {
 _BOXES = "a list of [class, x1, y1, x2, y2] in pixels of the source, or lines of YOLO (class and box)"
 
 
-def found_boxes(item: Mapping[str, Any], names: Mapping[str, str], answers: RightAnswers) -> Boxes:
+def detected_boxes(item: Mapping[str, Any], names: Mapping[str, str], answers: RightAnswers) -> Boxes:
     """The detections of one item, without those that fill up the output."""
     import numpy as np
 
@@ -36,11 +36,11 @@ def found_boxes(item: Mapping[str, Any], names: Mapping[str, str], answers: Righ
 
 
 def _class(value: Any, names: Sequence[str]) -> int | str:
-    """The number of a class; a name that is not among these names stays as it is."""
+    """The number of a class, -1 for NaN; a name that is not among these names stays as it is."""
     if isinstance(value, bytes | str):
         text = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
         return names.index(text) if text in names else text
-    return int(value)
+    return int(value) if math.isfinite(value) else -1
 
 
 def true_boxes(

@@ -30,7 +30,7 @@ class Output:
 
     @property
     def text(self) -> str:
-        """The tensor for people: `logits FP [10]`."""
+        """The tensor in messages: `logits (floats [10])`."""
         kinds = {"f": "floats", "O": "texts", "b": "bools"}
         return f"{self.name} ({kinds.get(self.kind, 'integers')} {list(self.shape)})"
 

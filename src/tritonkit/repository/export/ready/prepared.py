@@ -27,7 +27,7 @@ Item: TypeAlias = dict[str, Any]
 
 
 class Flow:
-    """The way of tensors through the steps of a pipeline; a network without a pipeline has none."""
+    """The flow of tensors through the steps of a pipeline; it has no steps for a network alone."""
 
     def __init__(self, spec: Spec, place: str) -> None:
         parts = zip(spec.steps, spec.model.pipeline, strict=True)
@@ -67,7 +67,7 @@ class Flow:
 
 @dataclass(frozen=True)
 class PreparedSamples:
-    """Batches of the network's input, and what is known of their items.
+    """Batches of the network's input, with the rows of their items.
 
     Args:
         batches: the network's input.

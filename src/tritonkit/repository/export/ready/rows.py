@@ -55,7 +55,7 @@ _MOST_ARRAYS = 4 << 30
 
 @dataclass(frozen=True)
 class Row:
-    """One row: its place for people, such as `data/test.csv:12`, and its values by column."""
+    """One row: its place in messages, such as `data/test.csv:12`, and its values by column."""
 
     place: str
     values: dict[str, Any]

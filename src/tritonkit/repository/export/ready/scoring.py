@@ -11,7 +11,7 @@ from tritonkit.repository.export.ready.answers import CLASS_METRICS, RightAnswer
 from tritonkit.repository.export.ready.case import Case
 from tritonkit.repository.export.ready.class_scores import score_classes
 from tritonkit.repository.export.ready.detection import mean_average_precision
-from tritonkit.repository.export.ready.detection_answers import TENSORS, found_boxes, true_boxes
+from tritonkit.repository.export.ready.detection_answers import TENSORS, detected_boxes, true_boxes
 from tritonkit.repository.export.ready.downstream import Downstream, Output
 from tritonkit.repository.export.ready.metrics import edits, normalized, plain_text
 from tritonkit.repository.export.ready.prepared import Item, PreparedSamples
@@ -107,7 +107,7 @@ def _detector(metric: Metric, outputs: Sequence[Output], where: str) -> dict[str
     return tensors | more
 
 
-_WANTED = {
+_FITTING = {
     **dict.fromkeys(CLASS_METRICS, "an output of the network with a score for each class"),
     **dict.fromkeys(_TEXTS, "an output of texts"),
     "map50_95": "outputs boxes [count, 4], scores and classes, as the step detect gives them",
@@ -123,7 +123,7 @@ def _no_output(metric: Metric, outputs: Sequence[Output], where: str, found: str
     return BuildError(
         where,
         found=f"{found}; the outputs are {shown}",
-        wanted=_WANTED[metric.name],
+        wanted=_FITTING[metric.name],
         todo=f"name one: metric: {{name: {metric.name}, output: NAME}}; or choose another metric",
     )
 
@@ -182,7 +182,7 @@ def _precision(case: Case) -> float:
     ]
     if not any(image.classes for image in right):
         raise BuildError(case.where, found="no row has a box", wanted="right boxes to compare with")
-    return mean_average_precision([found_boxes(item, case.tensors, case.answers) for item in case.items], right)
+    return mean_average_precision([detected_boxes(item, case.tensors, case.answers) for item in case.items], right)
 
 
 _FIGURES: dict[str, Callable[[Case], Any]] = {
