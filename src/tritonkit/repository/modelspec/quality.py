@@ -61,7 +61,7 @@ class SampleFiles(Strict):
     """
 
     folder: InnerPath | None = None
-    """A folder of images or sounds: CLASS/FILE, or files and next to each one with the suffix .txt, or the folders
+    """A folder of images or sounds: CLASS/FILE; or files, each with a .txt of its name next to it; or the folders
     `images` and `labels` with the same names of files."""
     csv: FileReference | None = None
     """A table with the names of its columns in the first line; its cells are separated by commas, in .tsv by tabs."""

@@ -21,7 +21,7 @@ __all__ = ["CLASS_METRICS", "RightAnswers", "is_whole_number"]
 CLASS_METRICS = frozenset({"accuracy", "top_5", "f1", "f1_macro", "f1_micro", "auc"})
 """Metrics whose right answers are classes."""
 _USUAL = {"cosine": ("reference",)}
-"""Metrics whose right answers are in other columns than the usual ones: a class next to a vector is for others."""
+"""Metrics with right answers in other columns than the usual ones, which may hold classes for another metric."""
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
 
 

@@ -45,7 +45,7 @@ class Downstream:
         self._flow = prepared.flow(spec, "quality.metric")
 
     def outputs(self, batch: Batch) -> list[Output]:
-        """All tensors after the network, whose outputs look like those of a batch."""
+        """All tensors after the network; the batch shows the types and shapes of its outputs."""
         flow = self._flow
         outputs = [
             Output(name, _kind(array.dtype), self._item(array, 0).shape, None, self._is_final(name, None))

@@ -81,7 +81,7 @@ def softmax(logits: Any) -> Any:
 
 
 def ranks(values: Any) -> Any:
-    """The rank of each value from 1 on, equal ones sharing their mean; what is not a number is lowest."""
+    """The rank of each value, from 1: equal values share their mean rank, and NaN ranks lowest."""
     import numpy as np
 
     values = np.nan_to_num(np.asarray(values, np.float64), nan=-np.inf, posinf=np.inf, neginf=-np.inf)
@@ -117,7 +117,7 @@ def ndcg(scores: Any, relevance: Any, depth: int) -> float:
 
 
 def row_cosines(left: Any, right: Any) -> Any:
-    """Cosine of each pair of rows, float [items, width] each; two zeros are equal, what is not finite is at -1."""
+    """Cosine of each pair of rows, float [items, width] each; 1 for two zero vectors, -1 where one is not finite."""
     import numpy as np
 
     left, right = np.asarray(left, np.float64), np.asarray(right, np.float64)
@@ -161,6 +161,6 @@ def plain_text(text: str) -> str:
 
 
 def normalized(text: str, *, articles: bool = True) -> str:
-    """In lower case, without punctuation; with `articles` False as SQuAD's evaluation has it, without a, an and the."""
+    """The text in lower case without punctuation; without `articles` also without a, an and the, as in SQuAD."""
     text = "".join(c for c in text.lower() if c not in string.punctuation and unicodedata.category(c)[0] != "P")
     return plain_text(text if articles else re.sub(r"\b(a|an|the)\b", " ", text))

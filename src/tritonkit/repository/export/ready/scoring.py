@@ -83,7 +83,7 @@ def _tensors(metric: Metric, outputs: Sequence[Output], where: str) -> dict[str,
 
 
 def _fitting(name: str, outputs: Sequence[Output]) -> list[Output]:
-    """The outputs that a metric can be of: scores of classes from the network, all others as callers get them."""
+    """The outputs that fit a metric: the network's own for classes, for all others those that callers get."""
     final = [output for output in outputs if output.final]
     if name in _TEXTS:
         return [output for output in final if output.kind == "O"]

@@ -40,7 +40,7 @@ def _vectors(arrays: Sequence[Any]) -> list[Any]:
 
 
 def _expected(case: Case, values: Sequence[Any]) -> list[Any]:
-    """The vector to which each item's is compared: the right one, or the reference's."""
+    """The vector with which each item's is compared: the right one, or the reference's."""
     if case.answers.column is not None:
         return _given(case, values)
     expected = _vectors(case.reference)
@@ -111,7 +111,7 @@ def score_spearman(case: Case) -> float:
 
 
 def _rank_of_pairs(case: Case) -> float:
-    """Without right answers: rank correlation with the reference, of numbers or of the similarities of all pairs."""
+    """The rank correlation with the reference, of numbers or of the similarities of all pairs, without right answers."""
     import numpy as np
 
     sizes = sorted({value.size for value in case.values})
