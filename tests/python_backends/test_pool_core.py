@@ -7,8 +7,6 @@ from typing import Any
 import normalize_core
 import numpy as np
 import pytest
-from mean_pool_core import Settings as MeanSettings
-from mean_pool_core import mean_pool
 from normalize_core import normalize
 from pool_core import MODES, Settings, pool
 
@@ -63,10 +61,27 @@ def test_matches_sentence_transformers(mode: str, left: bool) -> None:
     np.testing.assert_allclose(pool(hidden, mask, Settings(6, mode)), features["sentence_embedding"].numpy(), atol=1e-6)
 
 
-def test_mean_equals_mean_pool() -> None:
-    """The older step gives the same."""
+def test_means_weight_tokens_by_their_mask() -> None:
+    """A mask may have other numbers than 0 and 1, as sentence-transformers takes them."""
     hidden, mask = example()
-    np.testing.assert_array_equal(pool(hidden, mask, Settings(6)), mean_pool(hidden, mask, MeanSettings(6)))
+    mask[0] = [3, 0, 1, 0, 2, 0, 0]
+    wide = hidden[0].astype(np.float64)
+    pooled = pool(hidden, mask, Settings(6, normalize=False))
+    np.testing.assert_allclose(pooled[0], (3 * wide[0] + wide[2] + 2 * wide[4]) / 6, atol=1e-6)
+    weighted = pool(hidden, mask, Settings(6, "weighted", normalize=False))
+    np.testing.assert_allclose(weighted[0], (3 * wide[0] + 3 * wide[2] + 10 * wide[4]) / 16, atol=1e-6)
+    np.testing.assert_array_equal(pool(hidden, mask * 2, Settings(6, "max")), pool(hidden, mask, Settings(6, "max")))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("factor", [1e20, 1e37])
+def test_large_vectors_have_length_one(mode: str, factor: float) -> None:
+    """Squares of their numbers are too large for float32, and their length may be, too."""
+    hidden, mask = example()
+    expected = pool(hidden, mask, Settings(6, mode))
+    np.testing.assert_allclose(pool(hidden * np.float32(factor), mask, Settings(6, mode)), expected, atol=1e-6)
+    full = np.full((1, 2, 6), 1.5e38, np.float32)
+    np.testing.assert_allclose(pool(full, np.ones((1, 2), np.int64), Settings(6)), [[6**-0.5] * 6], atol=1e-6)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -87,6 +102,12 @@ def test_result_that_is_not_finite_is_refused(mode: str, value: float) -> None:
     hidden[2] = value
     with pytest.raises(ValueError, match="input 'last_hidden_state', item 2: its embedding is not finite"):
         pool(hidden, mask, Settings(6, mode))
+
+
+def test_a_mean_that_is_too_large_for_float32_is_refused() -> None:
+    """The sum of the tokens is not finite."""
+    with pytest.raises(ValueError, match="item 0: its embedding is not finite"):
+        pool(np.full((1, 3, 4), 3e38, np.float32), np.ones((1, 3), np.int64), Settings(4))
 
 
 @pytest.mark.parametrize("mode", ["cls", "max", "last"])

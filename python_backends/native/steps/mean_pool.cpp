@@ -1,4 +1,4 @@
-// Token vectors and their mask to one vector: what mean_pool_core.py computes.
+// Token vectors and their mask to one vector: what pool_core.py computes with its defaults.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -59,13 +59,13 @@ class MeanPool : public Step {
       for (size_t place = 0; place < width(); ++place) out[place] += weight * vector_[place];
     }
     const float divisor = std::max(count, kFewestTokens);
-    float square = 0;
+    double square = 0;  // float has no squares of numbers beyond 1e19
     for (size_t place = 0; place < width(); ++place) {
       out[place] /= divisor;
-      square += out[place] * out[place];
+      square += double{out[place]} * out[place];
     }
-    const float length = normalize_ ? std::max(std::sqrt(square), kShortest) : 1.0F;
-    for (size_t place = 0; place < width(); ++place) out[place] /= length;
+    const double length = normalize_ ? std::max(std::sqrt(square), double{kShortest}) : 1.0;
+    for (size_t place = 0; place < width(); ++place) out[place] = static_cast<float>(out[place] / length);
     return std::all_of(out, out + width(), [](float value) { return std::isfinite(value); });
   }
 

@@ -33,9 +33,12 @@ class Settings:
 def pool(hidden: np.ndarray, mask: np.ndarray, settings: Settings) -> np.ndarray:
     """One vector for each text, of its tokens that count; zeros for a text without any.
 
+    The floors of means and lengths are those of sentence-transformers: 1e-9 under the token count (`Pooling`), 1e-12
+    under the length (`Normalize`).
+
     Args:
         hidden: float32 [batch, tokens, dimension].
-        mask: int64 [batch, tokens], 1 where a token counts.
+        mask: int64 [batch, tokens], 1 where a token counts; means weight each token by its value.
         settings: the step's.
 
     Returns:
@@ -56,18 +59,19 @@ def pool(hidden: np.ndarray, mask: np.ndarray, settings: Settings) -> np.ndarray
         )
     hidden = hidden[:, :, : settings.truncate_to or settings.dimension]
     with np.errstate(over="ignore", invalid="ignore"):  # reported below, with the item
-        pooled = _pooled(hidden, mask != 0, settings.mode)
-        if settings.normalize:
-            length = np.sqrt(np.einsum("bd,bd->b", pooled, pooled))[:, None]
-            pooled = pooled / np.maximum(length, np.float32(1e-12))
+        pooled = _pooled(hidden, mask, settings.mode)
+        if settings.normalize:  # in float64, because float32 has no squares of numbers beyond 1e19
+            squares = np.einsum("bd,bd->b", pooled, pooled, dtype=np.float64)
+            pooled = pooled / np.maximum(np.sqrt(squares)[:, None], np.float32(1e-12))
     finite = np.isfinite(pooled).all(axis=1)
     if not finite.all():
         raise ValueError(f"input 'last_hidden_state', item {int(np.argmin(finite))}: its embedding is not finite")
     return np.asarray(pooled, dtype=np.float32)
 
 
-def _pooled(hidden: np.ndarray, counts: np.ndarray, mode: str) -> np.ndarray:
-    """Vectors [batch, dimension] of hidden [batch, tokens, dimension], where counts [batch, tokens] is true."""
+def _pooled(hidden: np.ndarray, mask: np.ndarray, mode: str) -> np.ndarray:
+    """Vectors [batch, dimension] of hidden [batch, tokens, dimension], where mask [batch, tokens] is not 0."""
+    counts = mask != 0
     if not hidden.shape[1]:
         return np.zeros((len(hidden), hidden.shape[2]), np.float32)
     first = np.argmax(counts, axis=1)
@@ -78,7 +82,7 @@ def _pooled(hidden: np.ndarray, counts: np.ndarray, mode: str) -> np.ndarray:
     if mode in ("cls", "last"):
         last = counts.shape[1] - 1 - np.argmax(counts[:, ::-1], axis=1)
         return np.where(some, hidden[np.arange(len(hidden)), first if mode == "cls" else last], np.float32(0))
-    weights = counts.astype(np.float32)
+    weights = mask.astype(np.float32)
     if mode == "weighted":
         weights *= np.arange(1, counts.shape[1] + 1, dtype=np.float32) - first[:, None].astype(np.float32)
     total = np.einsum("bt,btd->bd", weights, hidden)

@@ -271,7 +271,7 @@ def test_labels_are_ranked_alike(client: grpc.InferenceServerClient, softmax: st
 
 @pytest.mark.parametrize("normalize", ["true", "false"])
 def test_vectors_are_pooled_alike(client: grpc.InferenceServerClient, normalize: str) -> None:
-    """Several lengths, a text without tokens, what is not finite, shapes that do not fit."""
+    """Several lengths, large numbers, a text without tokens, what is not finite, shapes that do not fit."""
     chance = np.random.default_rng(2)
     for tokens in (1, 7, 64):
         hidden = chance.normal(size=(3, tokens, 4)).astype(np.float32)
@@ -279,13 +279,17 @@ def test_vectors_are_pooled_alike(client: grpc.InferenceServerClient, normalize:
         mask[0] = 0
         shifted = hidden.copy()
         shifted[1] = np.inf
-        for vectors, weights in ((hidden, mask), (shifted, mask + 1), (hidden, mask[:, 1:])):
+        large = hidden * np.float32(1e20)
+        for vectors, weights in ((hidden, mask), (large, mask), (shifted, mask + 1), (hidden, mask[:, 1:])):
             arrays = {"last_hidden_state": vectors, "attention_mask": weights}
             native, python = (outcome(client, f"pool_{normalize}{suffix}", **arrays) for suffix in ("", "_python"))
             if isinstance(native, str) or isinstance(python, str):
                 assert native == python
                 continue
             np.testing.assert_allclose(native["embedding"], python["embedding"], rtol=1e-5, atol=1e-6)
+            if normalize == "true":
+                lengths = np.linalg.norm(native["embedding"], axis=1)
+                np.testing.assert_allclose(lengths, weights.any(axis=1), atol=1e-6)
 
 
 def test_plain_images_need_no_stub(triton: Running, client: grpc.InferenceServerClient) -> None:

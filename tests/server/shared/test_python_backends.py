@@ -231,7 +231,7 @@ CASES: dict[str, tuple[dict[str, np.ndarray], dict[str, np.ndarray], str]] = {
     "mean_pool": (
         {"last_hidden_state": HIDDEN, "attention_mask": MASK},
         {"last_hidden_state": HIDDEN * np.nan, "attention_mask": MASK},
-        "model 'mean_pool': input 'last_hidden_state', item 0: its mean is not finite",
+        "model 'mean_pool': input 'last_hidden_state', item 0: its embedding is not finite",
     ),
     "lookup": ({"i": np.array([[2]])}, {"i": np.array([[99]])}, "model 'lookup': ONNX Runtime: "),
     "strings": (
