@@ -119,7 +119,7 @@ def test_run_lengths_are_those_of_the_pixels(function: str, encoding: str) -> No
 
 
 def test_a_batch_is_padded_to_its_largest_image() -> None:
-    """Behind an image's own size are 255 for classes, 0 for masks."""
+    """Outside an image's own size are 255 for classes, 0 for masks."""
     logits = np.random.default_rng(6).normal(0, 4, (2, 3, 8, 8)).astype(np.float32)
     sizes = np.array([[5, 9], [12, 4]])
     classes = masks(logits, sizes, Settings(function="argmax", **PIXELS))["mask"]
@@ -130,6 +130,22 @@ def test_a_batch_is_padded_to_its_largest_image() -> None:
     chosen = masks(logits + 100, sizes, Settings(**PIXELS))["mask"]
     assert chosen.shape == (2, 3, 12, 9)
     assert chosen.sum() == 3 * (45 + 48)
+
+
+def test_a_batch_of_thin_images() -> None:
+    """Run lengths count each image by itself; a tall one and a wide one together fit."""
+    sizes = np.array([[1, 9000], [9000, 1]])
+    texts = masks(np.full((2, 1, 2, 2), 5, np.float32), sizes, Settings(max_values=18_000))["rle"]
+    for text, size in zip(texts[:, 0], sizes.tolist(), strict=True):
+        assert decoded(text).shape == tuple(size)
+        assert decoded(text).all()
+
+
+def test_the_largest_logits_are_resized_without_infinity() -> None:
+    """The difference of two of them is finite, so that pixels between them are decided as others."""
+    logits = np.array([[[[-1e38, 1e38]]]], np.float32)
+    pixels = masks(logits, np.array([[1, 8]]), Settings(encoding="pixels"))["mask"]
+    assert pixels[0, 0, 0].tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
 
 
 @pytest.mark.parametrize("resize", ["stretch", "crop", "letterbox", "shortest"])
@@ -208,7 +224,12 @@ def test_an_image_without_pixels_has_empty_masks(function: str, encoding: str, s
         (np.zeros((1, 256, 2, 2)), [[2, 2]], {"function": "argmax"}, "found 256 channels"),
         (np.zeros((1, 1, 2, 2)), [[2, -2]], {}, "'image_size': found -2, wanted none below 0"),
         (np.zeros((1, 3, 2, 2)), [[100, 100]], {"max_values": 29_999}, "30000 values; at most 29999 .*max_values"),
-        (np.zeros((1, 3, 2, 2)), [[2**40, 2**40]], {}, "at most 268435456 are taken"),
+        (np.zeros((1, 3, 2, 2)), [[2**40, 2**40]], {}, "at most 33554432 are taken"),
+        (np.zeros((2, 1, 2, 2)), [[1, 9000], [9000, 1]], {"encoding": "pixels"}, "162000000 values; at most 33554432"),
+        (np.zeros((2, 1, 2, 2)), [[0, 9000], [9000, 0]], {"encoding": "pixels"}, "162000000 values; at most 33554432"),
+        (np.zeros((1, 3, 2, 2)), [[0, 2**40]], {}, f"{3 * 2**40} values; at most 33554432"),
+        (np.full((2, 1, 2, 2), 3e38), [[2, 2], [2, 2]], {}, "'logits', item 0: a value is not finite, or beyond 1e.38"),
+        (np.full((1, 1, 2, 2), -3e38), [[2, 2]], {}, "'logits', item 0: a value is not finite, or beyond 1e.38"),
     ],
 )
 def test_what_makes_no_mask_is_refused(

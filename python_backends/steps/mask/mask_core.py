@@ -16,6 +16,7 @@ from mask_rle import as_json, runs_of_classes, runs_of_mask
 OUTSIDE = 255
 """The class of pixels that the network did not see."""
 BLOCK = 1 << 22  # values that are resized at a time
+LARGEST = 1e38  # of a logit: the difference of two is finite in float32
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Settings:
     width: int = 224
     resize: str = "stretch"
     resize_to: int = 256
-    max_values: int = 268_435_456
+    max_values: int = 1 << 25
 
     def __post_init__(self) -> None:
         """Raise ValueError for values that the step cannot use."""
@@ -79,7 +80,7 @@ def masks(logits: np.ndarray, sizes: np.ndarray | None, settings: Settings) -> d
     Returns:
         rle: object [batch, channels]. With `pixels` mask: uint8 [batch, channels, height, width], 0 or 1, or with
         argmax [batch, height, width], the class, 255 where the network did not see; both as large as the largest
-        image of the batch, behind whose size are 0 or 255; and mask_size: int64 [batch, 2].
+        image of the batch, with 0 or 255 outside an image's own size; and mask_size: int64 [batch, 2].
 
     Raises:
         ValueError: shapes that do not fit, values that are not finite, or too many; names the item.
@@ -89,12 +90,7 @@ def masks(logits: np.ndarray, sizes: np.ndarray | None, settings: Settings) -> d
     shapes = np.array(fixed if sizes is None else sizes, dtype=np.int64).reshape(-1, 2)
     if (shapes < 0).any():
         raise ValueError(f"input 'image_size': found {shapes.min()}, wanted none below 0")
-    count = sum(logits.shape[1] * int(height) * int(width) for height, width in shapes)
-    if count > settings.max_values:
-        raise ValueError(
-            f"input 'image_size': the masks have {count} values; at most {settings.max_values} are taken"
-            " (parameter max_values)"
-        )
+    _check_values(logits.shape[1], shapes, settings)
     if settings.encoding != "pixels":
         texts = [
             _texts(item, (int(size[0]), int(size[1])), settings) for item, size in zip(logits, shapes, strict=True)
@@ -116,8 +112,23 @@ def _check(logits: np.ndarray, settings: Settings) -> None:
     if settings.function == "argmax" and not 2 <= logits.shape[1] <= OUTSIDE:
         raise ValueError(f"input 'logits': found {logits.shape[1]} channels, wanted 2 to {OUTSIDE} for argmax")
     for index, item in enumerate(logits):
-        if not np.isfinite(item).all():
-            raise ValueError(f"input 'logits', item {index}: a value is not finite")
+        if not (item.min() >= -LARGEST and item.max() <= LARGEST):  # neither holds for NaN
+            raise ValueError(f"input 'logits', item {index}: a value is not finite, or beyond {LARGEST:g}")
+
+
+def _check_values(channels: int, shapes: np.ndarray, settings: Settings) -> None:
+    """Refuse masks of too many values; sides of 0 count as 1, because they still have rows or columns."""
+    sides = [(max(1, height), max(1, width)) for height, width in shapes.tolist()]
+    if settings.encoding == "pixels" and sides:  # each mask lies in the largest height and width of the batch
+        heights, widths = zip(*sides, strict=True)
+        count = len(sides) * channels * max(heights) * max(widths)
+    else:
+        count = channels * sum(height * width for height, width in sides)
+    if count > settings.max_values:
+        raise ValueError(
+            f"input 'image_size': the masks have {count} values; at most {settings.max_values} are taken"
+            " (parameter max_values)"
+        )
 
 
 def _texts(logits: np.ndarray, size: tuple[int, int], settings: Settings) -> list[bytes]:
