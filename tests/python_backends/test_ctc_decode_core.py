@@ -1,6 +1,7 @@
 """ctc_decode without Triton: greedy against transformers, the beam against all paths."""
 
 import json
+import tracemalloc
 from collections import defaultdict
 from collections.abc import Callable
 from itertools import groupby, product
@@ -108,6 +109,29 @@ def test_the_beam_can_beat_the_best_path(tmp_path: Path) -> None:
     assert scores[0, 0] == pytest.approx(np.log(0.64), abs=1e-5)
 
 
+def test_the_beam_keeps_the_prefixes_that_stay(tmp_path: Path) -> None:
+    """Memory grows with frames times beam, not with all prefixes that a frame begins."""
+    vocabulary = vocabulary_of(tmp_path, "<blk>\n" + "".join(f"t{number}\n" for number in range(299)))
+    logits = np.random.default_rng(0).normal(0, 0.5, (1, 100, 300)).astype(np.float32)
+    text_of(logits[:, :2], vocabulary, beam=50)
+    tracemalloc.start()
+    try:
+        text_of(logits, vocabulary, beam=50)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 5 * 1024 * 1024
+
+
+def test_too_many_frames_for_a_beam_are_refused(vocabulary: Vocabulary) -> None:
+    """Only frames that count; without a beam there is no limit."""
+    logits = np.repeat(logits_of([6, 0, 7]), 2, axis=0)
+    with pytest.raises(ValueError, match=r"item 1: 3 frames with a beam of 4 may take 12 prefixes; at most 11 .*max_p"):
+        decode(logits, [2, 3], vocabulary, Settings(beam=4, max_prefixes=11))
+    for settings in (Settings(beam=4, max_prefixes=12), Settings(max_prefixes=1)):
+        assert decode(logits, [2, 3], vocabulary, settings)[0][1, 0] == b"AT"
+
+
 def test_the_score_of_the_best_path(tmp_path: Path) -> None:
     """The logarithm of the product of its probabilities; probabilities' own logarithms count as they are."""
     vocabulary = vocabulary_of(tmp_path, "<blk>\na\n")
@@ -176,6 +200,7 @@ def test_a_tokenizer(tmp_path: Path) -> None:
         ('{"a": "x"}', "the token 'a' has \"x\", wanted its number"),
         ('{"a": true}', "the token 'a' has true, wanted its number"),
         ('{"a": ', "not JSON"),
+        ('{"a": ' + "[" * 200_000, "not JSON: maximum recursion depth"),
         ('{"model": {}}', "not a HuggingFace tokenizer.json"),
     ],
 )
@@ -208,7 +233,7 @@ def test_classes_must_be_tokens(vocabulary: Vocabulary) -> None:
         decode(np.zeros((1, 2, 4), dtype=np.float32), [2], vocabulary, Settings())
 
 
-@pytest.mark.parametrize(("name", "value"), [("beam", 0), ("stride", 0), ("field", 0), ("length", "half")])
+@pytest.mark.parametrize(("name", "value"), [("beam", 0), ("stride", 0), ("field", 0), ("max_prefixes", 0), ("length", "half")])
 def test_unfit_parameters_are_refused(name: str, value: object) -> None:
     """The message names the parameter."""
     make: Callable[..., Settings] = Settings

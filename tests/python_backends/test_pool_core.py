@@ -7,6 +7,8 @@ from typing import Any
 import normalize_core
 import numpy as np
 import pytest
+from mean_pool_core import Settings as MeanSettings
+from mean_pool_core import mean_pool
 from normalize_core import normalize
 from pool_core import MODES, Settings, pool
 
@@ -59,6 +61,16 @@ def test_matches_sentence_transformers(mode: str, left: bool) -> None:
     features = {"token_embeddings": torch.from_numpy(hidden), "attention_mask": torch.from_numpy(mask)}
     features = modules.Normalize()(modules.Pooling(6, pooling_mode=THEIR_NAMES[mode])(features))
     np.testing.assert_allclose(pool(hidden, mask, Settings(6, mode)), features["sentence_embedding"].numpy(), atol=1e-6)
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+def test_mean_pool_is_the_mean(normalize: bool) -> None:
+    """The older step has two parameters, and the same answers."""
+    hidden, mask = example()
+    expected = pool(hidden, mask, Settings(6, normalize=normalize))
+    np.testing.assert_array_equal(mean_pool(hidden, mask, MeanSettings(6, normalize)), expected)
+    with pytest.raises(ValueError, match="dimension: found 0, wanted at least 1"):
+        MeanSettings(0)
 
 
 def test_means_weight_tokens_by_their_mask() -> None:

@@ -1,4 +1,4 @@
-// Token vectors and their mask to one vector: what pool_core.py computes with its defaults.
+// Token vectors and their mask to one vector: what mean_pool_core.py computes.
 #include <algorithm>
 #include <cmath>
 #include <cstring>

@@ -32,12 +32,13 @@ class Settings:
     length: str = "all"
     stride: int = 320
     field: int = 400
+    max_prefixes: int = 1 << 20
 
     def __post_init__(self) -> None:
         """Raise ValueError for values that the step cannot use."""
         if self.length not in LENGTHS:
             raise ValueError(f"parameter length: found '{self.length}', wanted one of {', '.join(LENGTHS)}")
-        for name in ("beam", "stride", "field"):
+        for name in ("beam", "stride", "field", "max_prefixes"):
             if getattr(self, name) < 1:
                 raise ValueError(f"parameter {name}: found {getattr(self, name)}, wanted at least 1")
 
@@ -61,14 +62,21 @@ def decode(
         texts: object [batch, 1] of bytes; scores: float32 [batch, 1].
 
     Raises:
-        ValueError: the classes are not those of the vocabulary, or a frame has no largest logit; says which.
+        ValueError: the classes are not those of the vocabulary, a frame has no largest logit, or an item has too many
+            frames for its beam; says which.
     """
     if logits.shape[-1] != vocabulary.size:
         raise ValueError(f"found {logits.shape[-1]} classes, wanted {vocabulary.size}, one for each token")
     texts = np.empty((len(logits), 1), dtype=object)
     scores = np.zeros((len(logits), 1), dtype=np.float32)
     for item, (rows, count) in enumerate(zip(logits, frames, strict=True)):
-        likely = _log_softmax(rows[: max(0, count)], item)
+        rows = rows[: max(0, count)]
+        if settings.beam > 1 and len(rows) * settings.beam > settings.max_prefixes:
+            raise ValueError(
+                f"item {item}: {len(rows)} frames with a beam of {settings.beam} may take {len(rows) * settings.beam}"
+                f" prefixes; at most {settings.max_prefixes} are taken (parameter max_prefixes)"
+            )
+        likely = _log_softmax(rows, item)
         search = _best_path if settings.beam == 1 else _best_text
         ids, scores[item, 0] = search(likely, vocabulary.blank, settings.beam)
         text = vocabulary.text(ids)
@@ -95,20 +103,30 @@ def _best_path(likely: np.ndarray, blank: int, _: int) -> tuple[list[int], float
     return ids, float(likely.max(axis=1).sum())
 
 
+_End = int | tuple[int, int]
+"""A prefix by its number, or one that has none yet: a prefix and one more token."""
+
+
 class _Prefixes:
     """Beginnings of texts as a tree: each is a number, and 0 is empty."""
 
     def __init__(self) -> None:
         self.last = [-1]
         self._before = [-1]
-        self._longer: dict[tuple[int, int], int] = {}
+        self._numbers: dict[tuple[int, int], int] = {}
 
-    def longer(self, prefix: int, token: int) -> int:
-        """The prefix with one more token."""
-        number = self._longer.setdefault((prefix, token), len(self.last))
-        if number == len(self.last):
-            self.last.append(token)
-            self._before.append(prefix)
+    def end(self, prefix: int, token: int) -> _End:
+        """The prefix with one more token, by its number if it has one."""
+        return self._numbers.get((prefix, token), (prefix, token))
+
+    def number(self, end: _End) -> int:
+        """The number of a prefix; a new one if it has none."""
+        if isinstance(end, int):
+            return end
+        prefix, token = end
+        number = self._numbers[end] = len(self.last)
+        self.last.append(token)
+        self._before.append(prefix)
         return number
 
     def ids(self, prefix: int) -> list[int]:
@@ -133,24 +151,25 @@ def _best_text(likely: np.ndarray, blank: int, beam: int) -> tuple[list[int], fl
         best = nlargest(beam, ends.items(), key=lambda entry: sum(entry[1]))
         total = sum(best[0][1])
         score += log(total)
-        alive = [(prefix, in_blank / total, in_token / total) for prefix, (in_blank, in_token) in best]
+        # Only the prefixes that stay get a number: the others are many times as many.
+        alive = [(prefixes.number(end), in_blank / total, in_token / total) for end, (in_blank, in_token) in best]
     return prefixes.ids(alive[0][0]), score
 
 
 def _next(
     alive: list[tuple[int, float, float]], chances: dict[int, float], blank: int, prefixes: _Prefixes
-) -> dict[int, list[float]]:
+) -> dict[_End, list[float]]:
     """The prefixes after one more frame, with the chances of their two kinds of paths."""
-    ends: dict[int, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    ends: dict[_End, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for prefix, in_blank, in_token in alive:
         last = prefixes.last[prefix]
         for token, chance in chances.items():
             if token == blank:
                 ends[prefix][0] += (in_blank + in_token) * chance
             elif token != last:
-                ends[prefixes.longer(prefix, token)][1] += (in_blank + in_token) * chance
+                ends[prefixes.end(prefix, token)][1] += (in_blank + in_token) * chance
             else:
                 ends[prefix][1] += in_token * chance
                 if in_blank:  # a repeated token has a blank between
-                    ends[prefixes.longer(prefix, token)][1] += in_blank * chance
+                    ends[prefixes.end(prefix, token)][1] += in_blank * chance
     return ends

@@ -35,7 +35,7 @@ def read_vocabulary(path: Path, blank: str, word_delimiter: str, skip_special: b
         raise ValueError(f"{path}: not UTF-8 at byte {error.start}") from None
     try:
         content = json.loads(text) if text.lstrip()[:1] == "{" else None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: not JSON: {error}") from None
     if content is None:
         ids = _lines(text, path)

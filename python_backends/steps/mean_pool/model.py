@@ -1,10 +1,10 @@
-"""Triton adapter of mean_pool, which is `pool` with its defaults: token vectors and their mask to embedding FP32 [dimension]."""
+"""Triton adapter of mean_pool: token vectors and their mask to embedding FP32 [dimension]."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from pool_core import Settings, pool
+from mean_pool_core import Settings, mean_pool
 from step_support import Arrays, loading, settings_from
 
 
@@ -23,4 +23,4 @@ class TritonPythonModel:
     def _pool(self, request: Any) -> Arrays:
         hidden = self.step.read(request, "last_hidden_state")  # [batch, tokens, dimension]
         mask = self.step.read(request, "attention_mask")  # [batch, tokens]
-        return {"embedding": pool(hidden, mask, self.settings)}
+        return {"embedding": mean_pool(hidden, mask, self.settings)}
