@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from crop_core import Settings, check_boxes, corners_of, crops, perspective
+from crop_core import SHAPES, Settings, check_boxes, corners_of, crops, perspective
 from decode_image_core import decode_image
 from PIL import Image
 
@@ -159,6 +159,20 @@ def test_only_the_boxes_that_count_are_cut() -> None:
         cut(boxes, data=b"no image")
 
 
+def test_boxes_within_the_limit_of_pixels_are_cut() -> None:
+    """Boxes outside the image, without an area, and those that do not count have none."""
+    boxes = [[0, 0, 40, 60], [90, 0, 99, 60], [20, 20, 10, 10], [40, 0, 80, 60], [0, 0, 80, 60]]
+    found = cut(boxes, count=4, height=60, width=40, max_crop_pixels=4800, pad_value=3)
+    np.testing.assert_array_equal(found[3], PICTURE[:, 40:])
+    assert (found[[1, 2, 4]] == 3).all()
+
+
+@pytest.mark.parametrize("form", ["box", "quad", "rotated"])
+def test_an_empty_batch_of_boxes_is_fit(form: str) -> None:
+    """A request without items has no box that is not finite."""
+    check_boxes(np.zeros((0, 3, *SHAPES[form]), np.float32), Settings(form=form))
+
+
 def test_an_image_of_one_pixel() -> None:
     """It fills a crop, in each form."""
     data = encoded(np.full((1, 1, 3), 200, np.uint8))
@@ -186,6 +200,16 @@ def test_a_huge_quadrilateral_takes_no_more_than_the_image() -> None:
         ([[0, 0, 5, 5]] * 3, {"k": 2}, "input 'box': found 3 for an image; at most 2"),
         ([[[0, 0], [9, 9], [9, 0], [0, 9]]], {"form": "quad"}, "quad 0: its corners do not go round it"),
         ([[[0, 0], [9, 0], [3, 3], [0, 9]]], {"form": "quad"}, "quad 0: its corners do not go round it"),
+        ([[[0, 0], [9, 0], [18, 0], [0, 9]]], {"form": "quad"}, "quad 0: three of its corners lie on a line"),
+        ([[[0, 0], [9, 0], [9, 0], [0, 9]]], {"form": "quad"}, "quad 0: three of its corners lie on a line"),
+        ([[0, 0, 80, 60]] * 3, {"max_crop_pixels": 14_399}, "its 3 crops have 14400 pixels of the image; at most 14399"),
+        ([[-9, -9, 99, 99]] * 3, {"max_crop_pixels": 14_399}, "its 3 crops have 14400 pixels"),
+        ([[40, 30, 40, 30, 1]] * 3, {"form": "rotated", "max_crop_pixels": 3599}, "its 3 crops have 3600 pixels"),
+        (
+            [[[-1e7, -1e7], [1e7, -1e7], [1e7, 1e7], [-1e7, 1e7]]],
+            {"form": "quad", "height": 8, "width": 8, "max_crop_pixels": 4799},
+            "its 1 crops have 4800 pixels",
+        ),
     ],
 )
 def test_what_is_no_box_is_refused(boxes: Any, more: dict[str, Any], message: str) -> None:
@@ -212,6 +236,7 @@ def test_corners_go_round_from_the_upper_left() -> None:
     [
         ({"form": "circle"}, "form: found circle, wanted one of box, quad, rotated"),
         ({"k": 0}, "k: found 0"),
+        ({"max_crop_pixels": 0}, "max_crop_pixels: found 0"),
         ({"rotate_tall": -1.0}, "rotate_tall: found -1.0"),
         ({"height": 0}, "height: found 0"),
         ({"resize": "pad"}, "resize: found pad"),

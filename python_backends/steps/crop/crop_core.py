@@ -33,12 +33,14 @@ class Settings(PixelSettings):
     k: int = 100
     count: bool = False
     rotate_tall: float = 0.0
+    max_crop_pixels: int = 1 << 28
 
     def __post_init__(self) -> None:
         """Raise ValueError for values that the step cannot use."""
         super().__post_init__()
         want(self.form in SHAPES, "form", self.form, f"one of {', '.join(SHAPES)}")
         want(self.k >= 1, "k", self.k, "at least 1")
+        want(self.max_crop_pixels >= 1, "max_crop_pixels", self.max_crop_pixels, "at least 1")
         want(0 <= self.rotate_tall < math.inf, "rotate_tall", self.rotate_tall, "at least 0")
 
 
@@ -53,7 +55,7 @@ def check_boxes(boxes: np.ndarray, settings: Settings) -> None:
         raise ValueError(f"input '{name}': found shape {list(boxes.shape[1:])}, wanted {[-1, *SHAPES[name]]}")
     if boxes.shape[1] > settings.k:
         raise ValueError(f"input '{name}': found {boxes.shape[1]} for an image; at most {settings.k} are taken")
-    finite = np.isfinite(boxes.reshape(len(boxes), -1)).all(axis=1)
+    finite = np.isfinite(boxes).all(axis=tuple(range(1, boxes.ndim)))
     if not finite.all():
         raise ValueError(f"input '{name}', item {int(np.argmin(finite))}: a number is not finite")
 
@@ -69,21 +71,51 @@ def crops(data: bytes, boxes: np.ndarray, count: int, settings: Settings) -> np.
 
     Returns:
         [n, channels, height, width], or [n, height, width, channels] with `layout` NHWC. Pixels outside the image,
-        boxes without an area and those behind `count` have `pad_value`.
+        boxes without an area and those after the first `count` have `pad_value`.
 
     Raises:
-        ValueError: an image that decode_image refuses, a quadrilateral that is not convex, or a box too thin to resize.
+        ValueError: an image that decode_image refuses, boxes of too many pixels, a quadrilateral that is not convex, or
+            a box too thin to resize.
     """
+    boxes = boxes.astype(np.float64)
     image = decode_upright(data, settings) if count > 0 and len(boxes) else None
+    if image is not None:
+        _check_pixels(image, boxes[:count], settings)
     values = np.empty((len(boxes), *settings.shape), dtype=DTYPES[settings.dtype])
     empty = np.full((settings.height, settings.width, settings.channels), settings.pad_value, dtype=np.uint8)
-    for index, box in enumerate(boxes.astype(np.float64)):
+    for index, box in enumerate(boxes):
         try:
             crop = _crop(image, box, settings) if image is not None and index < count else None
         except ValueError as error:
             raise ValueError(f"{settings.form} {index}: {error}") from error
         values[index] = pixels_of(empty if crop is None else crop, settings)
     return values
+
+
+def _check_pixels(image: Image.Image, boxes: np.ndarray, settings: Settings) -> None:
+    """Refuse boxes that together have more pixels than are read: each may be as large as the image."""
+    if settings.form == "box":
+        boxes = np.clip(boxes, 0, [*image.size, *image.size])
+        sides = np.maximum(boxes[:, 2:] - boxes[:, :2], 0)
+    else:
+        sides = np.array([_sides(box if settings.form == "quad" else corners_of(box)) for box in boxes])
+    count = int(np.minimum(sides.prod(axis=1), _most(image, settings)).sum())
+    if count > settings.max_crop_pixels:
+        raise ValueError(
+            f"its {len(boxes)} crops have {count} pixels of the image; at most {settings.max_crop_pixels} are taken"
+            " (parameter max_crop_pixels)"
+        )
+
+
+def _most(image: Image.Image, settings: Settings) -> int:
+    """Most pixels of a warped image: a larger quadrilateral shows little of the image, or nothing, for each of them."""
+    return max(image.width * image.height, settings.width * settings.height)
+
+
+def _sides(corners: np.ndarray) -> tuple[float, float]:
+    """Width and height of a quadrilateral: its longer sides."""
+    lengths = np.hypot(*(np.roll(corners, -1, axis=0) - corners).T)
+    return float(max(lengths[0], lengths[2])), float(max(lengths[1], lengths[3]))
 
 
 def _crop(image: Image.Image, box: np.ndarray, settings: Settings) -> np.ndarray | None:
@@ -127,15 +159,12 @@ def _upright(image: Image.Image, box: np.ndarray, settings: Settings) -> np.ndar
 
 def _warped(image: Image.Image, corners: np.ndarray, settings: Settings) -> np.ndarray | None:
     """A quadrilateral in its own size, then resized."""
-    sides = np.roll(corners, -1, axis=0) - corners
-    lengths = np.hypot(sides[:, 0], sides[:, 1])
-    width, height = max(lengths[0], lengths[2]), max(lengths[1], lengths[3])
-    if min(width, height) < THINNEST or not _check_convex(sides):
+    width, height = _sides(corners)
+    if min(width, height) < THINNEST or not _check_convex(corners):
         return None
     if _is_tall(width, height, settings):
         corners, width, height = np.roll(corners, -1, axis=0), height, width
-    # What is larger than the image shows little of it, and would take memory without an end.
-    most = max(image.width * image.height, settings.width * settings.height)
+    most = _most(image, settings)
     share = min(1.0, math.sqrt(most / width / height))
     size = (min(most, max(1, round(width * share))), min(most, max(1, round(height * share))))
     placement = place(size, settings)
@@ -147,15 +176,17 @@ def _warped(image: Image.Image, corners: np.ndarray, settings: Settings) -> np.n
     return placed(warped, placement, settings)
 
 
-def _check_convex(sides: np.ndarray) -> bool:
-    """Whether a quadrilateral has an area; ValueError if its sides cross or turn back."""
+def _check_convex(corners: np.ndarray) -> bool:
+    """Whether a quadrilateral has an area; ValueError if its sides cross, turn back or make a triangle."""
+    sides = np.roll(corners, -1, axis=0) - corners
     after = np.roll(sides, -1, axis=0)
     turns = sides[:, 0] * after[:, 1] - sides[:, 1] * after[:, 0]
-    if (np.abs(turns) < THINNEST**2).any():
-        return False
+    turns = turns[np.abs(turns) >= THINNEST**2]
     if (turns > 0).any() and (turns < 0).any():
         raise ValueError("its corners do not go round it in one direction, from the upper left on")
-    return True
+    if 0 < len(turns) < len(corners):
+        raise ValueError("three of its corners lie on a line")
+    return len(turns) > 0
 
 
 def corners_of(rotated: np.ndarray) -> np.ndarray:
