@@ -12,6 +12,8 @@ from crop_core import SHAPES, Settings, check_boxes, corners_of, crops, perspect
 from decode_image_core import decode_image
 from PIL import Image
 
+from tests.python_backends.adapters import Request, adapter, images
+
 RAW: dict[str, Any] = {"dtype": "UINT8", "layout": "NHWC"}
 
 
@@ -246,3 +248,33 @@ def test_unfit_parameters_are_refused(values: dict[str, Any], message: str) -> N
     """Each parameter names itself, what was found and what was wanted."""
     with pytest.raises(ValueError, match=message):
         Settings(**values)
+
+
+def test_a_request_is_answered_whatever_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without an item, without a box, and next to a request whose image is damaged."""
+    model = adapter("crop", monkeypatch, height="6", width="5")
+    none = Request(image=images(), box=np.zeros((0, 3, 4), np.float32))
+    empty = Request(image=images(FILE), box=np.zeros((1, 0, 4), np.float32))
+    two = Request(image=images(FILE, FILE), box=np.float32([[[0, 0, 9, 9]], [[5, 5, 9, 9]]]))
+    damaged = Request(image=images(FILE, FILE[:-40]), box=np.float32([[[0, 0, 9, 9]]] * 2))
+    answers = model.execute([none, empty, two, damaged])
+    assert [answer.shape for answer in answers[:3]] == [(0, 3, 3, 6, 5), (1, 0, 3, 6, 5), (2, 1, 3, 6, 5)]
+    np.testing.assert_array_equal(answers[2][1], crops(FILE, np.float32([[5, 5, 9, 9]]), 1, Settings(height=6, width=5)))
+    assert answers[3].kind == "invalid"
+    assert "input 'image', item 1: the PNG image" in answers[3].text
+
+
+def test_images_that_do_not_fit_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An image without a box takes no room; a request that has none left gets its own error."""
+    model = adapter("crop", monkeypatch, max_batch_decoded_bytes=str(2 * PICTURE.nbytes))
+    box, no_box = np.float32([[[0, 0, 9, 9]]]), np.zeros((3, 0, 4), np.float32)
+    answers = model.execute(
+        [
+            Request(image=images(FILE), box=box),
+            Request(image=images(FILE, FILE), box=np.repeat(box, 2, axis=0)),
+            Request(image=images(FILE, FILE, FILE), box=no_box),
+            Request(image=images(FILE, FILE, FILE), box=np.repeat(box, 3, axis=0)),
+        ]
+    )
+    assert [getattr(answer, "kind", "") for answer in answers] == ["", "unavailable", "", "invalid"]
+    assert "3 images of 43200 bytes decoded; at most 28800 are taken together" in answers[3].text

@@ -5,15 +5,17 @@ import struct
 import subprocess
 import sys
 import time
-import types
 import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from decode_image_core import Settings, decode_image, decoded_bytes, fitting
+from decode_image_batch import fitting
+from decode_image_core import Settings, decode_image, decoded_bytes
 from PIL import Image, PngImagePlugin
+
+from tests.python_backends.adapters import Request, adapter, images
 
 pytestmark = pytest.mark.slow
 
@@ -252,70 +254,25 @@ def test_the_small_are_taken_before_the_large() -> None:
 # The adapter ------------------------------------------------------------------------------------
 
 
-class Tensor:
-    """A request as Triton hands it to a model, and its response."""
-
-    def __init__(self, name: str, array: Any) -> None:
-        self._name, self._array = name, array
-
-    def name(self) -> str:
-        """Its name."""
-        return self._name
-
-    def as_numpy(self) -> Any:
-        """Its values."""
-        return self._array
-
-
-class Request:
-    """A request for some images."""
-
-    def __init__(self, *images: bytes) -> None:
-        self._images = np.array([[image] for image in images], dtype=object)
-
-    def inputs(self) -> list[Tensor]:
-        """The one input."""
-        return [Tensor("image", self._images)]
-
-
 @pytest.fixture
 def model(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The step's model.py with room for 1,000 decoded bytes at a time."""
-    import importlib.util
-    import json
-
-    names = {"INVALID_ARG": "invalid", "INTERNAL": "internal", "UNAVAILABLE": "unavailable"}
-    triton = types.ModuleType("triton_python_backend_utils")
-    triton.TritonModelException = RuntimeError  # type: ignore[attr-defined]
-    triton.TritonError = type(  # type: ignore[attr-defined]
-        "TritonError", (), {**names, "__init__": lambda self, text, kind: vars(self).update(text=text, kind=kind)}
-    )
-    triton.Tensor = Tensor  # type: ignore[attr-defined]
-    triton.InferenceResponse = (  # type: ignore[attr-defined]
-        lambda output_tensors, error=None: error or output_tensors[0].as_numpy()
-    )
-    monkeypatch.setitem(sys.modules, triton.__name__, triton)
-    spec = importlib.util.spec_from_file_location("decode_image_model", STEP / "model.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    made = module.TritonPythonModel()
     texts = {"height": "2", "width": "2", "max_decoded_bytes": "800", "max_batch_decoded_bytes": "1000"}
-    config = {"max_batch_size": 8, "parameters": {key: {"string_value": value} for key, value in texts.items()}}
-    made.initialize(
-        {"model_config": json.dumps(config), "model_name": "m", "model_repository": "", "model_version": "1"}
-    )
-    return made
+    return adapter("decode_image", monkeypatch, **texts)
+
+
+def request(*files: bytes) -> Request:
+    """A request for some images."""
+    return Request(image=images(*files))
 
 
 def test_the_whole_batch_counts(model: Any) -> None:
     """A request's images count together; merged requests do too, the smaller ones first."""
     small, large = png(5, 5, 8, 2), png(16, 16, 8, 2)  # 75 and 768 bytes decoded
-    [answer] = model.execute([Request(large, large)])
+    [answer] = model.execute([request(large, large)])
     assert answer.kind == "invalid"
     assert "2 images of 1536 bytes decoded; at most 1000 are taken together" in answer.text
-    answers = model.execute([Request(large), Request(small, small), Request(large)])
+    answers = model.execute([request(large), request(small, small), request(large)])
     assert [getattr(answer, "kind", "") for answer in answers] == ["", "", "unavailable"]
     assert answers[1].shape == (2, 3, 2, 2)
 
@@ -324,7 +281,7 @@ def test_one_bad_image_fails_its_own_request(model: Any) -> None:
     """An image that is too large, truncated or not an image: the neighbors are answered, each decoded once."""
     good = png(5, 5, 8, 2)
     bad = [png(40, 40, 8, 2), good[:-30], b"text"]
-    answers = model.execute([Request(good), *map(Request, bad), Request(good, good)])
+    answers = model.execute([request(good), *map(request, bad), request(good, good)])
     assert [getattr(answer, "kind", "") for answer in answers] == ["", *["invalid"] * 3, ""]
     assert "at most 800 bytes are taken" in answers[1].text
     assert "damaged" in answers[2].text

@@ -11,7 +11,6 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from io import BytesIO
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import decode_image_jpeg
@@ -26,8 +25,6 @@ from PIL.PngImagePlugin import PngImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from decode_image_header import Header
 
 FORMATS: dict[str, Any] = {"PNG": decode_image_png, "JPEG": decode_image_jpeg, "WebP": decode_image_webp}
@@ -170,15 +167,6 @@ def _decoded(data: bytes, settings: PixelSettings, resizes: bool) -> tuple[Image
         if turn is not None:
             image = image.transpose(turn)
     return image, upright
-
-
-def fitting(counts: Sequence[int], limit: int) -> list[bool]:
-    """The requests of these `decoded_bytes` that are decoded together. Smaller ones come first, so that none is refused
-    because of another request's data."""
-    order = sorted(range(len(counts)), key=counts.__getitem__)
-    totals = accumulate(counts[index] for index in order)
-    fits = {index: total <= limit for index, total in zip(order, totals, strict=True)}
-    return [fits[index] for index in range(len(counts))]
 
 
 def _checked_header(data: bytes, settings: PixelSettings) -> Header:
