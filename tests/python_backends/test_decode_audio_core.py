@@ -161,6 +161,15 @@ def test_the_longest_sound_is_taken() -> None:
     assert len(decode_audio(data, Settings(max_seconds=1.0))) == 16_000
 
 
+def test_endless_parts_are_refused() -> None:
+    """Millions of empty chunks or pages are given up after 65,536."""
+    with pytest.raises(ValueError, match="the WAV file has more than 65536 chunks before its samples"):
+        decode_audio(WAV[:12] + (b"LIST" + bytes(4)) * 70_000 + WAV[12:], Settings())
+    first = OGG.index(b"OggS", 4)
+    with pytest.raises(ValueError, match="the Ogg file has more than 65536 pages"):
+        decode_audio(OGG[:first] * 70_000, Settings())
+
+
 @given(
     st.sampled_from([WAV, FLAC, OGG]),
     st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 255)), min_size=1, max_size=5),
@@ -189,6 +198,29 @@ def test_normalized_as_transformers_does() -> None:
     np.testing.assert_allclose(given["waveform"], wanted["input_values"], atol=1e-5)
     assert given["attention_mask"].dtype == np.int64
     np.testing.assert_array_equal(given["attention_mask"], wanted["attention_mask"])
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+@pytest.mark.parametrize(("factor", "rate"), [(3e30, 16_000), (3e30, 8_000), (3e38, 16_000)])
+def test_large_samples(factor: float, rate: int, channels: int) -> None:
+    """Float samples near the largest number are the same sound, and normalized the very same."""
+    sound = np.repeat(tone(rate, rate)[:, None] * np.float32(1.9), channels, axis=1)
+    small, large = (encoded(sound * np.float32(factor), rate, codec="FLOAT") for factor in (1, factor))
+    expected = decode_audio(small, Settings())
+    np.testing.assert_allclose(decode_audio(large, Settings()) / np.float32(factor), expected, atol=1e-5)
+    expected = decode_audio(small, Settings(normalize=True))
+    np.testing.assert_allclose(decode_audio(large, Settings(normalize=True)), expected, atol=1e-5)
+    np.testing.assert_allclose(expected.std(dtype=np.float64), 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_samples_that_resampling_makes_too_large(normalize: bool) -> None:
+    """The resampler's sums of them are infinite: such a file is refused, and taken at its own rate."""
+    data = encoded(np.repeat(np.float32([-3e38, 3e38]), 4000), 8_000, codec="FLOAT")
+    waveform = decode_audio(data, Settings(rate=8_000, normalize=normalize))
+    np.testing.assert_allclose(np.abs(waveform), 1 if normalize else 3e38, rtol=1e-6)
+    with pytest.raises(ValueError, match="samples that are not finite numbers, or too large ones"):
+        decode_audio(data, Settings(normalize=normalize))
 
 
 def test_silence_can_be_normalized() -> None:

@@ -204,6 +204,16 @@ def test_endless_parts_are_refused(kind: str) -> None:
         decode_image(file, Settings())
 
 
+@pytest.mark.parametrize("size", [0, 1, 9])
+def test_a_short_chunk_of_flags_is_refused(size: int) -> None:
+    """A WebP whose second VP8X chunk has no flags, or no sizes."""
+    file = webp((8, 8), "RGBA")
+    more = b"VP8X" + struct.pack("<I", size) + bytes(size + size % 2)
+    body = file[8:30] + more + file[30:]
+    with pytest.raises(ValueError, match="the WebP image is refused: its VP8X chunk is too short"):
+        decode_image(b"RIFF" + struct.pack("<I", len(body)) + body, Settings())
+
+
 @pytest.mark.parametrize("kind", ["PNG", "GIF", "WEBP", "TIFF"])
 def test_several_frames_are_refused(kind: str) -> None:
     """An animated PNG or WebP is refused as such; other formats of several frames are neither of the three."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 import zlib
 
+MOST_PARTS = 65_536  # chunks of a WAV file before its samples, or pages of an Ogg file; an encoder writes a page a second
 _UNKNOWN = 0x7FFF0000  # programs that write to a pipe leave such a length, or 0
 _REVERSED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 
@@ -46,23 +47,27 @@ def _wav(data: bytes) -> bytes:
     """The file, with the length of its samples written in where it is unknown."""
     order = ">" if data[:4] == b"RIFX" else "<"
     place = 12
-    while place + 8 <= len(data):
+    for _ in range(MOST_PARTS):
+        if place + 8 > len(data):
+            raise ValueError("the WAV file is truncated: it has no samples")
         name = data[place : place + 4]
         (size,) = struct.unpack_from(f"{order}I", data, place + 4)
         there = len(data) - place - 8
         if name == b"data":
             if size and size < _UNKNOWN and size > there:
                 raise ValueError(f"the WAV file is truncated: its header says {size} bytes of samples, found {there}")
-            known = 0 < size < _UNKNOWN or data[:4] == b"RF64"
-            return data if known else data[: place + 4] + struct.pack(f"{order}I", there) + data[place + 8 :]
+            has_length = 0 < size < _UNKNOWN or data[:4] == b"RF64"
+            return data if has_length else data[: place + 4] + struct.pack(f"{order}I", there) + data[place + 8 :]
         place += 8 + size + size % 2
-    raise ValueError("the WAV file is truncated: it has no samples")
+    raise ValueError(f"the WAV file has more than {MOST_PARTS} chunks before its samples")
 
 
 def _check_ogg(data: bytes) -> None:
     """Walk all pages: each is complete and has its checksum, and they belong to one stream."""
-    place, streams = 0, 0
+    place, pages, streams = 0, 0, 0
     while place < len(data):
+        if pages == MOST_PARTS:
+            raise ValueError(f"the Ogg file has more than {MOST_PARTS} pages")
         body = place + 27
         segments = data[body : body + data[place + 26]] if len(data) >= body else b""
         stop = body + len(segments) + sum(segments)
@@ -71,14 +76,14 @@ def _check_ogg(data: bytes) -> None:
         if data[place : place + 4] != b"OggS" or not _has_checksum(data[place:stop]):
             raise ValueError(f"the Ogg file is damaged: no page with its checksum at byte {place}")
         streams += data[place + 5] >> 1 & 1
-        place = stop
+        place, pages = stop, pages + 1
     if streams > 1:
         raise ValueError(f"the Ogg file has {streams} streams, wanted one")
 
 
 def _has_checksum(page: bytes) -> bool:
     """Whether a page has its CRC-32, which Ogg counts from the highest bit where zlib counts from the lowest."""
-    (found,) = struct.unpack_from("<I", page, 22)
+    (checksum,) = struct.unpack_from("<I", page, 22)
     mirrored = (page[:22] + bytes(4) + page[26:]).translate(_REVERSED)
     crc = zlib.crc32(mirrored, 0xFFFFFFFF) ^ 0xFFFFFFFF
-    return int(f"{crc:032b}"[::-1], 2) == found
+    return int(f"{crc:032b}"[::-1], 2) == checksum

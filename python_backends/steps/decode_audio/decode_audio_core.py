@@ -81,13 +81,15 @@ def decode_audio(data: bytes, settings: Settings) -> np.ndarray:
     except soundfile.LibsndfileError as error:
         reason = error.error_string.removeprefix("Error : ").rstrip(".")
         raise ValueError(f"the {container} file is damaged: {reason}") from None
-    if not np.isfinite(mono).all():
-        raise ValueError(f"the {container} file has samples that are not finite numbers")
     if rate != settings.rate:
         mono = soxr.resample(mono, rate, settings.rate)
     limit = ceil(settings.max_seconds * settings.rate)
     waveform = mono[:limit] if len(mono) else np.zeros(1, dtype=np.float32)
-    return _normalized(waveform) if settings.normalize else waveform
+    if settings.normalize:
+        waveform = _normalized(waveform)
+    if not np.isfinite(waveform).all():  # of the file, or of a sum beyond float32 that resampling makes
+        raise ValueError(f"the {container} file has samples that are not finite numbers, or too large ones")
+    return waveform
 
 
 def pad(waveforms: Sequence[np.ndarray], settings: Settings) -> dict[str, np.ndarray]:
@@ -130,7 +132,7 @@ def _mono(file: soundfile.SoundFile, container: str, settings: Settings) -> np.n
     while len(block := file.read(max(1, BLOCK // file.channels), dtype="float32", always_2d=True)):
         count += len(block)
         _check_length(count, file.samplerate, settings)  # the header may lie
-        blocks.append(block[:, 0] if block.shape[1] == 1 else block.mean(axis=1))
+        blocks.append(block[:, 0] if block.shape[1] == 1 else _mean(block))
     if not count:
         raise ValueError(f"the {container} file has no samples")
     if count < file.frames:
@@ -140,7 +142,15 @@ def _mono(file: soundfile.SoundFile, container: str, settings: Settings) -> np.n
     return np.concatenate(blocks)
 
 
+def _mean(block: np.ndarray) -> np.ndarray:
+    """The mean of the channels, in float64, because a sum of large samples may be too large for float32."""
+    with np.errstate(invalid="ignore"):  # reported once the waveform is whole
+        return block.mean(axis=1, dtype=np.float64).astype(np.float32)
+
+
 def _normalized(waveform: np.ndarray) -> np.ndarray:
-    """Mean 0 and variance 1, as transformers' Wav2Vec2FeatureExtractor computes it."""
-    scaled: np.ndarray = (waveform - waveform.mean()) / np.sqrt(waveform.var() + 1e-7)
-    return scaled
+    """Mean 0 and variance 1, as transformers' Wav2Vec2FeatureExtractor computes it; in float64, which has the squares
+    of all float32 numbers."""
+    wide = waveform.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        return ((wide - wide.mean()) / np.sqrt(wide.var() + 1e-7)).astype(np.float32)

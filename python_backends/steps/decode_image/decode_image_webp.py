@@ -49,13 +49,15 @@ def pixels_only(data: bytes) -> tuple[bytes, int]:
     """The file without metadata, and its orientation, 1 to 8 as in EXIF.
 
     Raises:
-        ValueError: an animation, a cut file, or more chunks than any encoder writes.
+        ValueError: an animation, a truncated file or chunk, or more chunks than any encoder writes.
     """
     if len(data) < 8 + int.from_bytes(data[4:8], "little"):
         raise ValueError("it is truncated")
     kept: list[bytes] = []
     orientation = 0
     for name, chunk in _chunks(data):
+        if name == EXTENDED and len(chunk) < 18:
+            raise ValueError("its VP8X chunk is too short")
         if name in (b"ANIM", b"ANMF") or (name == EXTENDED and chunk[8] & ANIMATION):
             raise ValueError("it is an animation; one frame is taken")
         if name == EXTENDED:
