@@ -1,12 +1,14 @@
-"""Parts that the steps behind a classifier share: scores from logits, and labels from a file."""
+"""Parts that the steps after a classifier share: scores from logits, and labels from a file."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 
@@ -26,8 +28,24 @@ def read_labels(path: Path, at_least: int = 1) -> np.ndarray:
         if not line:
             raise ValueError(f"{path}: line {number} is empty, wanted a label")
     if len(lines) < at_least:
-        raise ValueError(f"{path}: found {len(lines)} labels, wanted at least k = {at_least}")
+        raise ValueError(f"{path}: found {len(lines)} labels, wanted at least {at_least}")
     return np.array(lines, dtype=object)
+
+
+def read_logits(step: Any, request: Any, classes: int, softmax: bool) -> np.ndarray:
+    """The input logits [batch, classes] of a request; raises ValueError for those that have no scores."""
+    logits: np.ndarray = step.read(request, "logits")
+    try:
+        check_logits(logits, classes, softmax)
+    except ValueError as error:
+        raise ValueError(f"input 'logits': {error}") from error
+    return logits
+
+
+def split(outputs: Mapping[str, np.ndarray], batches: Sequence[np.ndarray]) -> list[dict[str, np.ndarray]]:
+    """Outputs of joined batches as those of each batch."""
+    edges = pairwise([0, *accumulate(len(batch) for batch in batches)])
+    return [{name: array[start:stop] for name, array in outputs.items()} for start, stop in edges]
 
 
 def check_logits(logits: np.ndarray, classes: int | None, softmax: bool) -> None:

@@ -42,7 +42,7 @@ class Request:
 
 
 def adapter(step: str, monkeypatch: pytest.MonkeyPatch, **parameters: str) -> Any:
-    """A step's model with these parameters; it answers with its first output, or with an error that has text and kind."""
+    """A step's model with these parameters; it answers with its first output, or an error with text and kind."""
     names = {"INVALID_ARG": "invalid", "INTERNAL": "internal", "UNAVAILABLE": "unavailable"}
     triton = types.ModuleType("triton_python_backend_utils")
     triton.TritonModelException = RuntimeError  # type: ignore[attr-defined]

@@ -47,6 +47,12 @@ def test_large_logits_have_scores() -> None:
     assert sigmoid(np.array([[np.inf]], np.float32)).tolist() == [[1.0]]
 
 
+def test_argmax_is_of_the_logits_themselves() -> None:
+    """A temperature that makes them infinite, or zero, does not change which is the largest."""
+    assert activate(np.float32([[2e38, 3e38]]), Settings("argmax", 0.1)).tolist() == [[0, 1]]
+    assert activate(np.float32([[1e-30, 2e-30]]), Settings("argmax", 1e38)).tolist() == [[0, 1]]
+
+
 @pytest.mark.parametrize(
     ("logits", "values", "message"),
     [
@@ -55,6 +61,9 @@ def test_large_logits_have_scores() -> None:
         ([[np.inf, 1]], {"function": "softmax"}, "item 0: the largest logit is inf"),
         ([[-np.inf, -np.inf]], {"function": "softmax"}, "item 0: the largest logit is -inf"),
         ([[1, 3e38]], {"function": "softmax", "temperature": 0.1}, "item 0: the largest logit is inf"),
+        ([[1, 3e38]], {"function": "none", "temperature": 0.1}, "item 0: the score of class 1 is inf, wanted a finite"),
+        ([[0, 1], [np.inf, 1]], {"function": "none"}, "item 1: the score of class 0 is inf"),
+        ([[-np.inf, 1]], {"function": "none"}, "item 0: the score of class 0 is -inf"),
         ([[]], {}, "found no logits"),
     ],
 )
@@ -70,6 +79,9 @@ def test_logits_without_scores_are_refused(logits: list[list[float]], values: di
         ({"function": "relu"}, "function: found 'relu', wanted one of softmax"),
         ({"temperature": 0.0}, "temperature: found 0.0, wanted a number above 0"),
         ({"temperature": float("nan")}, "temperature: found nan"),
+        ({"temperature": 1e-46}, "temperature: found 1e-46, wanted a number above 0 that FP32 has"),
+        ({"temperature": 1e39}, "temperature: found 1e.39"),
+        ({"threshold": -1e39}, "threshold: found -1e.39"),
         ({"threshold": float("inf")}, "threshold: found inf"),
     ],
 )

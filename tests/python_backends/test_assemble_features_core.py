@@ -31,7 +31,7 @@ def written(folder: Path, text: str = FEATURES, name: str = "features.yaml") -> 
     return folder / name
 
 
-def vector(folder: Path, record: Any, text: str = FEATURES, size: int = SIZE, **values: str) -> list[float]:
+def vector(folder: Path, record: Any, text: str = FEATURES, size: int = SIZE, **values: Any) -> list[float]:
     """The vector of one record."""
     data = record if isinstance(record, bytes) else json.dumps(record).encode()
     vectors = assemble([data], read_features(written(folder, text), size), Settings(size, **values))
@@ -178,6 +178,22 @@ def test_unfit_records_are_refused(tmp_path: Path, data: bytes, message: str) ->
     assert str(caught.value).encode()
 
 
+def test_a_mapping_may_be_merged(tmp_path: Path) -> None:
+    """YAML's << gives keys that the mapping itself may have, too."""
+    text = "- &first {name: a, default: 3}\n- {<<: *first, name: b}"
+    assert vector(tmp_path, {"a": 1}, text, 2) == [1, 3]
+
+
+def test_a_record_of_too_many_bytes_is_refused(tmp_path: Path) -> None:
+    """It is not read, whatever it is; the default is a MiB."""
+    with pytest.raises(ValueError, match="item 0: the record has 9 bytes; at most 8 are taken"):
+        vector(tmp_path, b"\xff" * 9, max_bytes=8)
+    record = {**GOOD, "more": "x" * (1 << 20)}
+    with pytest.raises(ValueError, match="at most 1048576 are taken"):
+        vector(tmp_path, record, unknown_keys="ignore")
+    assert vector(tmp_path, record, unknown_keys="ignore", max_bytes=1 << 21) == vector(tmp_path, GOOD)
+
+
 def test_the_item_that_is_unfit_is_named(tmp_path: Path) -> None:
     """Counting begins with 0."""
     good, bad = json.dumps(GOOD).encode(), json.dumps({**GOOD, "age": "old"}).encode()
@@ -192,6 +208,9 @@ def test_the_item_that_is_unfit_is_named(tmp_path: Path) -> None:
         ("features: {}", "wanted a list of features"),
         ("- age", "feature 1: wanted an object with a name"),
         ("- {name: [", "cannot be read: while parsing"),
+        ("- {name: a, kind: bool, kind: number}", 'the key "kind" is there twice in one object'),
+        ("- {name: a, scale: {min: 0, max: 1, min: 0}}", 'the key "min" is there twice in one object'),
+        ("features: [{name: a}]\nfeatures: [{name: b}]", 'the key "features" is there twice in one object'),
         ("- {name: a}\n- {name: a}", 'feature 2 ("a"): the name is there twice'),
         ("- {name: a, kind: text}", 'kind: found "text", wanted one of number, bool, one_hot, index'),
         ("- {name: a, defualt: 1}", "defualt: kind number has no such field, only default, scale"),
@@ -227,6 +246,8 @@ def test_files_that_are_not_text(tmp_path: Path) -> None:
         read_features(written(tmp_path, name="features.csv"), SIZE)
     with pytest.raises(ValueError, match=r"features.json: cannot be read: Expecting value: line 1"):
         read_features(written(tmp_path, "a", "features.json"), SIZE)
+    with pytest.raises(ValueError, match=r'features.json: the key "kind" is there twice in one object'):
+        read_features(written(tmp_path, '[{"name": "a", "kind": "bool", "kind": "number"}]', "features.json"), 1)
     (tmp_path / "features.yml").write_bytes(b"\xff")
     with pytest.raises(ValueError, match=r"features.yml: not UTF-8 at byte 0"):
         read_features(tmp_path / "features.yml", SIZE)
@@ -236,6 +257,7 @@ def test_files_that_are_not_text(tmp_path: Path) -> None:
     ("values", "message"),
     [
         ({"size": 0}, "size: found 0, wanted at least 1"),
+        ({"size": 1, "max_bytes": 0}, "max_bytes: found 0, wanted at least 1"),
         ({"size": 1, "unknown_keys": "drop"}, "unknown_keys: found 'drop', wanted one of error, ignore"),
         ({"size": 1, "nan": "zero"}, "nan: found 'zero', wanted one of error, missing, keep"),
     ],

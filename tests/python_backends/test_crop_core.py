@@ -204,7 +204,11 @@ def test_a_huge_quadrilateral_takes_no_more_than_the_image() -> None:
         ([[[0, 0], [9, 0], [3, 3], [0, 9]]], {"form": "quad"}, "quad 0: its corners do not go round it"),
         ([[[0, 0], [9, 0], [18, 0], [0, 9]]], {"form": "quad"}, "quad 0: three of its corners lie on a line"),
         ([[[0, 0], [9, 0], [9, 0], [0, 9]]], {"form": "quad"}, "quad 0: three of its corners lie on a line"),
-        ([[0, 0, 80, 60]] * 3, {"max_crop_pixels": 14_399}, "its 3 crops have 14400 pixels of the image; at most 14399"),
+        (
+            [[0, 0, 80, 60]] * 3,
+            {"max_crop_pixels": 14_399},
+            "its 3 crops have 14400 pixels of the image; at most 14399",
+        ),
         ([[-9, -9, 99, 99]] * 3, {"max_crop_pixels": 14_399}, "its 3 crops have 14400 pixels"),
         ([[40, 30, 40, 30, 1]] * 3, {"form": "rotated", "max_crop_pixels": 3599}, "its 3 crops have 3600 pixels"),
         (
@@ -259,7 +263,8 @@ def test_a_request_is_answered_whatever_its_size(monkeypatch: pytest.MonkeyPatch
     damaged = Request(image=images(FILE, FILE[:-40]), box=np.float32([[[0, 0, 9, 9]]] * 2))
     answers = model.execute([none, empty, two, damaged])
     assert [answer.shape for answer in answers[:3]] == [(0, 3, 3, 6, 5), (1, 0, 3, 6, 5), (2, 1, 3, 6, 5)]
-    np.testing.assert_array_equal(answers[2][1], crops(FILE, np.float32([[5, 5, 9, 9]]), 1, Settings(height=6, width=5)))
+    expected = crops(FILE, np.float32([[5, 5, 9, 9]]), 1, Settings(height=6, width=5))
+    np.testing.assert_array_equal(answers[2][1], expected)
     assert answers[3].kind == "invalid"
     assert "input 'image', item 1: the PNG image" in answers[3].text
 

@@ -233,7 +233,9 @@ def test_classes_must_be_tokens(vocabulary: Vocabulary) -> None:
         decode(np.zeros((1, 2, 4), dtype=np.float32), [2], vocabulary, Settings())
 
 
-@pytest.mark.parametrize(("name", "value"), [("beam", 0), ("stride", 0), ("field", 0), ("max_prefixes", 0), ("length", "half")])
+@pytest.mark.parametrize(
+    ("name", "value"), [("beam", 0), ("stride", 0), ("field", 0), ("max_prefixes", 0), ("length", "half")]
+)
 def test_unfit_parameters_are_refused(name: str, value: object) -> None:
     """The message names the parameter."""
     make: Callable[..., Settings] = Settings

@@ -295,6 +295,8 @@ def test_scores_that_are_not_finite_are_refused(family: str, value: float) -> No
     name = "scores" if family == "ssd" else "logits" if "detr" in family else "predictions"
     batch[name][place] = value
     if family == "rtdetr" and value == np.inf:  # its sigmoid is 1
+        outputs = detect(batch, np.array([[9, 9], [9, 9]]), LABELS, Settings(family=family, **FRAME))
+        assert outputs["score"][1, 0] == 1
         return
     with pytest.raises(ValueError, match=rf"input .*'{name}', item 1: the largest score is (nan|inf)"):
         detect(batch, np.array([[9, 9], [9, 9]]), LABELS, Settings(family=family, **FRAME))
@@ -308,7 +310,7 @@ def test_boxes_that_are_not_finite_are_refused_if_they_count(value: float) -> No
     tensors = family_tensors("yolov8", corners, scores)
     tensors["predictions"][0, 0, 3] = value
     size = np.array([[9, 9]])
-    assert detect(tensors, size, LABELS, Settings(**FRAME))["count"][0, 0] >= 0
+    assert detect(tensors, size, LABELS, Settings(**FRAME))["count"].tolist() == [[3]]
     tensors["predictions"][0, 0, 2] = value
     with pytest.raises(ValueError, match="item 0: a box above the score threshold has a number that is not finite"):
         detect(tensors, size, LABELS, Settings(**FRAME))

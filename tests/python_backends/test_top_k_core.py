@@ -12,10 +12,17 @@ from top_k_core import Settings, top_k
 LABELS = np.array([b"a", b"b", b"c", b"d"], dtype=object)
 
 
+def ranked(logits: np.ndarray, k: int, softmax: bool = True) -> tuple[np.ndarray, np.ndarray]:
+    """The labels and scores of logits."""
+    outputs = top_k(logits, LABELS, Settings(k, softmax))
+    assert list(outputs) == ["label", "score"]
+    return outputs["label"], outputs["score"]
+
+
 def test_best_first_with_probabilities() -> None:
     """Labels come best first; scores are the softmax over all classes, not over the k best."""
     logits = np.array([[0, 3, 1, 2], [9, 0, 0, 0]], dtype=np.float32)
-    labels, scores = top_k(logits, LABELS, Settings(k=2))
+    labels, scores = ranked(logits, k=2)
     assert labels.tolist() == [[b"b", b"d"], [b"a", b"b"]]
     expected = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     np.testing.assert_allclose(scores, -np.sort(-expected, axis=1)[:, :2], rtol=1e-6)
@@ -25,13 +32,13 @@ def test_best_first_with_probabilities() -> None:
 def test_scores_as_they_came() -> None:
     """Without softmax the scores are the logits."""
     logits = np.array([[0, 3, 1, 2]], dtype=np.float32)
-    _, scores = top_k(logits, LABELS, Settings(k=3, softmax=False))
+    _, scores = ranked(logits, k=3, softmax=False)
     assert scores.tolist() == [[3, 2, 1]]
 
 
 def test_ties_go_to_the_lower_index() -> None:
     """Equal scores keep the order of the labels file."""
-    labels, _ = top_k(np.ones((1, 4), dtype=np.float32), LABELS, Settings(k=4))
+    labels, _ = ranked(np.ones((1, 4), dtype=np.float32), k=4)
     assert labels.tolist() == [[b"a", b"b", b"c", b"d"]]
 
 
@@ -39,14 +46,14 @@ def test_softmax_is_stable() -> None:
     """Logits around 1e30 and masked ones (-inf) give probabilities, not NaN."""
     logits = np.array([[1e30, 1e30, -np.inf, -1e30]], dtype=np.float32)
     check_logits(logits, 4, True)
-    _, scores = top_k(logits, LABELS, Settings(k=4))
+    _, scores = ranked(logits, k=4)
     np.testing.assert_allclose(scores, [[0.5, 0.5, 0, 0]])
 
 
 @given(st.lists(st.floats(-1e4, 1e4, width=32), min_size=4, max_size=4), st.integers(min_value=1, max_value=4))
 def test_scores_fall_and_sum_to_at_most_one(row: list[float], k: int) -> None:
     """For any finite logits the scores are sorted probabilities of k different labels."""
-    labels, scores = top_k(np.array([row], dtype=np.float32), LABELS, Settings(k=k))
+    labels, scores = ranked(np.array([row], dtype=np.float32), k=k)
     assert len(set(labels[0])) == k
     assert (np.diff(scores[0]) <= 0).all()
     assert 0 < scores.sum() <= 1 + 1e-5
@@ -93,7 +100,7 @@ def test_labels_file(tmp_path: Path) -> None:
     [
         (b"a\n\nb\n", "line 2 is empty"),
         (b"", "line 1 is empty"),
-        (b"a\nb\n", "found 2 labels, wanted at least k = 3"),
+        (b"a\nb\n", "found 2 labels, wanted at least 3"),
         (b"a\n\xff\nb\n", "not UTF-8 at byte 2"),
     ],
 )

@@ -29,11 +29,13 @@ class Settings:
     size: int
     unknown_keys: str = "error"
     nan: str = "error"
+    max_bytes: int = 1 << 20
 
     def __post_init__(self) -> None:
         """Raise ValueError for values that the step cannot use."""
-        if self.size < 1:
-            raise ValueError(f"parameter size: found {self.size}, wanted at least 1")
+        for name in ("size", "max_bytes"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"parameter {name}: found {getattr(self, name)}, wanted at least 1")
         for name, choices in (("unknown_keys", UNKNOWN_KEYS), ("nan", NAN)):
             if getattr(self, name) not in choices:
                 raise ValueError(f"parameter {name}: found '{getattr(self, name)}', wanted one of {', '.join(choices)}")
@@ -137,6 +139,10 @@ def assemble(records: Sequence[bytes], features: Sequence[Feature], settings: Se
     names = {feature.name for feature in features} if settings.unknown_keys == "error" else None
     for item, data in enumerate(records):
         try:
+            if len(data) > settings.max_bytes:
+                raise ValueError(
+                    f": the record has {len(data)} bytes; at most {settings.max_bytes} are taken (parameter max_bytes)"
+                )
             rows[item] = _row(_read(data, names), features, settings.nan)
         except ValueError as error:
             raise ValueError(f"item {item}{error}") from None
@@ -153,16 +159,16 @@ def assemble(records: Sequence[bytes], features: Sequence[Feature], settings: Se
 
 
 def _read(data: bytes, names: set[str] | None) -> dict[str, Any]:
-    """A record's columns, `names` alone where they are given; a ValueError's message goes behind the item's number."""
+    """A record's columns, `names` alone where they are given; a ValueError's message goes after the item's number."""
     try:
-        record = json.loads(data.decode(), object_pairs_hook=_columns)
+        record = json.loads(data.decode(), object_pairs_hook=columns_of)
     except UnicodeDecodeError as error:
         raise ValueError(f": not valid UTF-8 at byte {error.start}") from None
     except json.JSONDecodeError as error:
         raise ValueError(f": not JSON at character {error.pos}: {error.msg}") from None
     except RecursionError:
         raise ValueError(": lists or objects lie in each other too deep, wanted an object of plain values") from None
-    except _Twice as error:
+    except Twice as error:
         raise ValueError(f", column {shown(error.args[0])}: it is there twice, wanted one value") from None
     except ValueError:
         raise ValueError(": not JSON that can be read: an integer has too many digits") from None
@@ -174,14 +180,15 @@ def _read(data: bytes, names: set[str] | None) -> dict[str, Any]:
     return record
 
 
-class _Twice(Exception):
-    """An object has a key twice."""
+class Twice(Exception):
+    """An object has a key twice; the first argument is the key."""
 
 
-def _columns(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def columns_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON; raises Twice if a key repeats."""
     columns = dict(pairs)
     if len(columns) < len(pairs):
-        raise _Twice(next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1))
+        raise Twice(next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1))
     return columns
 
 

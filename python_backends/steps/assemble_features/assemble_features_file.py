@@ -7,7 +7,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from assemble_features_core import KINDS, Feature, category_key, shown
+from assemble_features_core import KINDS, Feature, Twice, category_key, columns_of, shown
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,11 +52,13 @@ def _parsed(path: Path) -> Any:
     try:
         text = path.read_bytes().decode()
         if path.suffix == ".json":
-            return json.loads(text)
+            return json.loads(text, object_pairs_hook=columns_of)
         if path.suffix in (".yaml", ".yml"):
             return _yaml(text)
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not UTF-8 at byte {error.start}") from None
+    except Twice as error:
+        raise ValueError(f"{path}: the key {shown(error.args[0])} is there twice in one object") from None
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: cannot be read: {error}") from None
     raise ValueError(f"parameter features: found {path.name}, wanted a file .yaml, .yml or .json")
@@ -67,8 +69,15 @@ def _yaml(text: str) -> Any:
         import yaml  # the server's environment has it by way of tokenizers
     except ImportError:
         raise ValueError("this server's Python has no PyYAML; write the file as JSON") from None
+
+    class Loader(yaml.SafeLoader):
+        def flatten_mapping(self, node: yaml.MappingNode) -> None:
+            """Check the keys that are written, before those of merged mappings (<<) join them."""
+            columns_of([(key.value, None) for key, _ in node.value if isinstance(key, yaml.ScalarNode)])
+            super().flatten_mapping(node)
+
     try:
-        return yaml.safe_load(text)
+        return yaml.load(text, Loader)  # noqa: S506 (a SafeLoader)
     except yaml.YAMLError as error:
         raise ValueError(" ".join(str(error).split())) from None
 
@@ -108,11 +117,11 @@ def _scale(scale: Any) -> tuple[float, float]:
         except ValueError as error:
             raise ValueError(f"scale, {name}: {error}") from None
     if "std" in numbers:
-        offset, divisor, last, wanted = numbers["mean"], numbers["std"], "std", "more than 0"
+        offset, divisor, last, expected = numbers["mean"], numbers["std"], "std", "more than 0"
     else:
-        offset, divisor, last, wanted = numbers["min"], numbers["max"] - numbers["min"], "max", "more than min"
+        offset, divisor, last, expected = numbers["min"], numbers["max"] - numbers["min"], "max", "more than min"
     if math.isnan(offset) or not 0 < divisor < math.inf:
-        raise ValueError(f"scale, {last}: found {shown(scale[last])}, wanted {wanted}, and no NaN")
+        raise ValueError(f"scale, {last}: found {shown(scale[last])}, wanted {expected}, and no NaN")
     return offset, divisor
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from decode_image_geometry import check_frame, place, want
 from detect_nms import kept
+from step_scores import sigmoid
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,8 @@ def detect(
     names = " and ".join(f"'{name}'" for name in FAMILIES[settings.family].inputs)
     for item in range(batch):
         try:
-            found = _found([tensor[item] for tensor in given], len(labels), settings)
+            with np.errstate(invalid="ignore"):  # of a score that _checked refuses
+                found = _found([tensor[item] for tensor in given], len(labels), settings)
             boxes, scores, classes = _best(found, _size(sizes, item, settings), settings)
         except ValueError as error:
             raise ValueError(f"input {names}, item {item}: {error}") from error
@@ -172,7 +174,7 @@ def _check_width(found: int, classes: int, settings: Settings) -> None:
 def _above(boxes: np.ndarray, scores: np.ndarray, objectness: np.ndarray | None, settings: Settings) -> Found:
     """Boxes by the score of their best class; in family rtdetr by each class's. scores: [n, classes]."""
     if objectness is not None:
-        sure = _checked(objectness if settings.of("function") == "none" else _sigmoid(objectness))
+        sure = _checked(objectness if settings.of("function") == "none" else sigmoid(objectness))
         likely = np.flatnonzero(sure > settings.score_threshold)  # a product with a probability is no larger
         boxes, scores = boxes[likely], _applied(scores[likely], settings) * sure[likely][:, None]
     else:
@@ -191,17 +193,11 @@ def _applied(scores: np.ndarray, settings: Settings) -> np.ndarray:
     """Scores after the function, without the background."""
     function, background = settings.of("function"), settings.of("background")
     if function == "softmax":
-        with np.errstate(invalid="ignore"):  # a row without a finite score, which _above refuses
-            powers = np.exp(scores - _checked(scores.max(axis=1, keepdims=True, initial=-np.inf)))
-            scores = powers / powers.sum(axis=1, keepdims=True)
+        powers = np.exp(scores - _checked(scores.max(axis=1, keepdims=True, initial=-np.inf)))
+        scores = powers / powers.sum(axis=1, keepdims=True)
     elif function == "sigmoid":
-        scores = _sigmoid(scores)
+        scores = sigmoid(scores)
     return scores[:, {"none": slice(None), "first": slice(1, None), "last": slice(-1)}[background]]
-
-
-def _sigmoid(values: np.ndarray) -> np.ndarray:
-    with np.errstate(over="ignore"):  # exp of a very negative score: its sigmoid is 0
-        return np.asarray(1 / (1 + np.exp(-values)))
 
 
 def _checked(scores: np.ndarray) -> np.ndarray:

@@ -46,7 +46,7 @@ def label_logits(logits: np.ndarray, labels: np.ndarray, settings: Settings) -> 
     best = np.take_along_axis(scores, order, axis=1)
     kept = best >= np.float32(settings.threshold) if settings.threshold else np.ones_like(best, dtype=bool)
     return {
-        "label": np.where(kept, labels[order], b"").astype(object),
+        "label": np.where(kept, labels[order], b""),
         "score": np.where(kept, best, np.float32(0)),
         "count": kept.sum(axis=1, keepdims=True, dtype=np.int32),
     }

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
 from labels_core import Settings, label_logits
-from step_scores import check_logits, read_labels
+from step_scores import read_labels, read_logits, split
 from step_support import Arrays, loading, settings_from
 
 
@@ -25,14 +24,7 @@ class TritonPythonModel:
         return self.step.answer(requests, self._read, self._label)
 
     def _read(self, request: Any) -> np.ndarray:
-        logits = self.step.read(request, "logits")  # [batch, classes]
-        try:
-            check_logits(logits, len(self.labels), self.settings.function == "softmax")
-        except ValueError as error:
-            raise ValueError(f"input 'logits': {error}") from error
-        return logits
+        return read_logits(self.step, request, len(self.labels), self.settings.function == "softmax")
 
     def _label(self, batches: list[np.ndarray]) -> list[Arrays]:
-        outputs = label_logits(np.concatenate(batches), self.labels, self.settings)
-        edges = pairwise([0, *accumulate(len(batch) for batch in batches)])
-        return [{name: array[a:b] for name, array in outputs.items()} for a, b in edges]
+        return split(label_logits(np.concatenate(batches), self.labels, self.settings), batches)

@@ -118,12 +118,12 @@ class TextTokenizer:
         return [row for index, text in enumerate(group, first) for row in self._encode([text], index)]
 
     def _refusal(self, error: BaseException) -> str:
-        if "too short" not in f"{error}":
-            return f"the tokenizer cannot read it: {error}"
-        other = "text_pair" if self._settings.truncation == "only_first" else "text"
+        message = f"the tokenizer refuses it: {error}"
+        if not self._settings.pair:
+            return message
         return (
-            f"'{other}' leaves no room for the other text of the pair; at most {self._settings.max_length} tokens are"
-            f" taken (parameters max_length, and truncation: {self._settings.truncation})"
+            f"{message} (a pair has at most {self._settings.max_length} tokens, parameter max_length; truncation is"
+            f" {self._settings.truncation})"
         )
 
     def pad(self, rows: Sequence[Encoding]) -> dict[str, np.ndarray]:

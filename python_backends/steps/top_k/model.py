@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
-from step_scores import check_logits, read_labels
+from step_scores import read_labels, read_logits, split
 from step_support import Arrays, loading, settings_from
 from top_k_core import Settings, top_k
 
@@ -25,14 +24,7 @@ class TritonPythonModel:
         return self.step.answer(requests, self._read, self._rank)
 
     def _read(self, request: Any) -> np.ndarray:
-        logits = self.step.read(request, "logits")  # [batch, classes]
-        try:
-            check_logits(logits, len(self.labels), self.settings.softmax)
-        except ValueError as error:
-            raise ValueError(f"input 'logits': {error}") from error
-        return logits
+        return read_logits(self.step, request, len(self.labels), self.settings.softmax)
 
     def _rank(self, batches: list[np.ndarray]) -> list[Arrays]:
-        edges = pairwise([0, *accumulate(len(batch) for batch in batches)])
-        labels, scores = top_k(np.concatenate(batches), self.labels, self.settings)
-        return [{"label": labels[a:b], "score": scores[a:b]} for a, b in edges]
+        return split(top_k(np.concatenate(batches), self.labels, self.settings), batches)

@@ -1,9 +1,10 @@
-"""Rank scores to the k best labels."""
+"""Rank scores to the k best labels: the step `labels` without a threshold."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import labels_core
 import numpy as np
 
 
@@ -16,25 +17,20 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Raise ValueError for values that the step cannot use."""
-        if self.k < 1:
-            raise ValueError(f"parameter k: found {self.k}, wanted at least 1")
+        labels_core.Settings(self.k)
 
 
-def top_k(logits: np.ndarray, labels: np.ndarray, settings: Settings) -> tuple[np.ndarray, np.ndarray]:
-    """The k best labels and their scores, best first, ties by lower index.
+def top_k(logits: np.ndarray, labels: np.ndarray, settings: Settings) -> dict[str, np.ndarray]:
+    """The step's outputs, best first, ties by lower index.
 
     Args:
         logits: float32 [batch, classes] that passed `check_logits`.
-        labels: object [classes].
+        labels: object [classes] of bytes.
         settings: k at most the number of classes.
 
     Returns:
-        labels: object [batch, k]; scores: float32 [batch, k], probabilities with `softmax`.
+        label: object [batch, k]; score: float32 [batch, k], probabilities with `softmax`.
     """
-    order = np.argsort(-logits, axis=1, kind="stable")[:, : settings.k]
-    scores = np.take_along_axis(logits, order, axis=1)
-    if settings.softmax:
-        highest = scores[:, :1]
-        total = np.exp(logits - highest).sum(axis=1, keepdims=True)
-        scores = np.exp(scores - highest) / total
-    return labels[order], scores
+    function = "softmax" if settings.softmax else "none"
+    outputs = labels_core.label_logits(logits, labels, labels_core.Settings(settings.k, function))
+    return {name: outputs[name] for name in ("label", "score")}

@@ -105,7 +105,7 @@ def test_a_pair_that_does_not_fit_fails_alone(client: grpc.InferenceServerClient
     assert isinstance(given[0], dict)
     assert isinstance(given[2], dict)
     assert given[2]["input_ids"].shape == (1, 12)
-    assert "input 'text', item 0: 'text' leaves no room for the other text of the pair" in str(given[1])
+    assert "input 'text', item 0: the tokenizer refuses it: " in str(given[1])
     assert "input 'text_pair', item 0: not valid UTF-8 at byte 0" in str(given[3])
     np.testing.assert_array_equal(given[0]["sequence_ids"][0, [0, -1]], [-1, -1])
 
