@@ -44,8 +44,8 @@ def cut(boxes: Any, count: int | None = None, data: bytes = FILE, **settings: An
 
 def test_boxes_of_the_output_s_size_are_cut_out_pixel_for_pixel() -> None:
     """Without a resize nothing changes."""
-    found = cut([[0, 0, 20, 10], [33, 21, 53, 31], [60, 50, 80, 60]], height=10, width=20)
-    for crop, (left, top) in zip(found, [(0, 0), (33, 21), (60, 50)], strict=True):
+    pixels = cut([[0, 0, 20, 10], [33, 21, 53, 31], [60, 50, 80, 60]], height=10, width=20)
+    for crop, (left, top) in zip(pixels, [(0, 0), (33, 21), (60, 50)], strict=True):
         np.testing.assert_array_equal(crop, PICTURE[top : top + 10, left : left + 20])
 
 
@@ -64,12 +64,12 @@ def test_a_box_with_fractions_is_resized_as_its_part_of_the_image(resize: str) -
     surrounded = np.full_like(PICTURE, 255)
     surrounded[5:26, 10:51] = PICTURE[5:26, 10:51]
     box = [10.4, 5.2, 50.7, 25.1]
-    found = cut([box], data=encoded(surrounded), height=16, width=16, resize=resize, pad_value=0)[0]
+    pixels = cut([box], data=encoded(surrounded), height=16, width=16, resize=resize, pad_value=0)[0]
     region, inner = Image.fromarray(PICTURE).crop((10, 5, 51, 26)), (0.4, 0.2, 40.7, 20.1)
     part = region.resize((16, 16 if resize == "stretch" else 8), box=inner, resample=Image.Resampling.BILINEAR)
     expected = np.zeros((16, 16, 3), np.uint8)
     expected[slice(None) if resize == "stretch" else slice(4, 12)] = np.asarray(part)
-    np.testing.assert_allclose(found.astype(int), expected.astype(int), atol=1)
+    np.testing.assert_allclose(pixels.astype(int), expected.astype(int), atol=1)
 
 
 def test_a_quadrilateral_that_is_a_box_gives_the_box() -> None:
@@ -85,8 +85,8 @@ def test_a_quadrilateral_that_is_a_box_gives_the_box() -> None:
 def test_a_rotated_box_is_turned_upright() -> None:
     """Angles go clockwise, so a crop of one by 90 degrees is the picture turned counterclockwise."""
     upright = PICTURE[10:50, 20:50]  # 30 wide, 40 high, around 35, 30
-    [found] = cut([[35, 30, 40, 30, math.pi / 2]], form="rotated", height=30, width=40)
-    np.testing.assert_allclose(found.astype(int), np.rot90(upright).astype(int), atol=1)
+    [pixels] = cut([[35, 30, 40, 30, math.pi / 2]], form="rotated", height=30, width=40)
+    np.testing.assert_allclose(pixels.astype(int), np.rot90(upright).astype(int), atol=1)
     [slanted] = cut([[40, 30, 20, 10, math.pi / 6]], form="rotated", height=10, width=20)
     for x, y in ((2.5, 2.5), (10.5, 5.5), (17.5, 8.5)):
         across, down = x - 10, y - 5
@@ -106,8 +106,8 @@ def test_tall_crops_are_turned() -> None:
         "rotated": [30, 30, 20, 40, 0],
     }
     for form, box in forms.items():
-        [found] = cut([box], form=form, **more)
-        np.testing.assert_allclose(found.astype(int), np.rot90(upright).astype(int), atol=1)
+        [pixels] = cut([box], form=form, **more)
+        np.testing.assert_allclose(pixels.astype(int), np.rot90(upright).astype(int), atol=1)
     [wide] = cut([[20, 10, 60, 30]], **more)
     np.testing.assert_array_equal(wide, PICTURE[10:30, 20:60])
 
@@ -126,9 +126,9 @@ def test_pixels_outside_the_image_are_padding() -> None:
     [box] = cut([[-20, -10, 20, 10]], height=10, width=20, pad_value=9)
     np.testing.assert_array_equal(box, PICTURE[:10, :20])
     quad = [[[-20, 0], [20, 0], [20, 10], [-20, 10]]]
-    [found] = cut(quad, form="quad", height=10, width=40, pad_value=9)
-    np.testing.assert_array_equal(found[:, :20], 9)
-    np.testing.assert_allclose(found[:, 21:].astype(int), PICTURE[:10, 1:20].astype(int), atol=1)
+    [pixels] = cut(quad, form="quad", height=10, width=40, pad_value=9)
+    np.testing.assert_array_equal(pixels[:, :20], 9)
+    np.testing.assert_allclose(pixels[:, 21:].astype(int), PICTURE[:10, 1:20].astype(int), atol=1)
 
 
 @pytest.mark.parametrize(
@@ -137,9 +137,9 @@ def test_pixels_outside_the_image_are_padding() -> None:
 )
 def test_boxes_without_an_area_in_the_image_are_padding(box: list[float]) -> None:
     """Neighbors are cut as usual."""
-    found = cut([box, [0, 0, 8, 8]], height=8, width=8, pad_value=3)
-    np.testing.assert_array_equal(found[0], 3)
-    np.testing.assert_array_equal(found[1], PICTURE[:8, :8])
+    pixels = cut([box, [0, 0, 8, 8]], height=8, width=8, pad_value=3)
+    np.testing.assert_array_equal(pixels[0], 3)
+    np.testing.assert_array_equal(pixels[1], PICTURE[:8, :8])
 
 
 def test_quadrilaterals_without_an_area_are_padding() -> None:
@@ -152,9 +152,9 @@ def test_quadrilaterals_without_an_area_are_padding() -> None:
 def test_only_the_boxes_that_count_are_cut() -> None:
     """Without any, the image is not decoded at all."""
     boxes = [[0, 0, 8, 8], [8, 8, 16, 16]]
-    found = cut(boxes, count=1, height=8, width=8, pad_value=3)
-    np.testing.assert_array_equal(found[0], PICTURE[:8, :8])
-    np.testing.assert_array_equal(found[1], 3)
+    pixels = cut(boxes, count=1, height=8, width=8, pad_value=3)
+    np.testing.assert_array_equal(pixels[0], PICTURE[:8, :8])
+    np.testing.assert_array_equal(pixels[1], 3)
     assert (cut(boxes, count=0, data=b"no image", height=8, width=8) == 114).all()
     assert cut(np.zeros((0, 4)), data=b"no image", height=8, width=8).shape == (0, 8, 8, 3)
     with pytest.raises(ValueError, match="not a PNG, JPEG or WebP"):
@@ -164,9 +164,9 @@ def test_only_the_boxes_that_count_are_cut() -> None:
 def test_boxes_within_the_limit_of_pixels_are_cut() -> None:
     """Boxes outside the image, without an area, and those that do not count have none."""
     boxes = [[0, 0, 40, 60], [90, 0, 99, 60], [20, 20, 10, 10], [40, 0, 80, 60], [0, 0, 80, 60]]
-    found = cut(boxes, count=4, height=60, width=40, max_crop_pixels=4800, pad_value=3)
-    np.testing.assert_array_equal(found[3], PICTURE[:, 40:])
-    assert (found[[1, 2, 4]] == 3).all()
+    pixels = cut(boxes, count=4, height=60, width=40, max_crop_pixels=4800, pad_value=3)
+    np.testing.assert_array_equal(pixels[3], PICTURE[:, 40:])
+    assert (pixels[[1, 2, 4]] == 3).all()
 
 
 @pytest.mark.parametrize("form", ["box", "quad", "rotated"])
@@ -187,9 +187,9 @@ def test_a_huge_quadrilateral_takes_no_more_than_the_image() -> None:
     """It is warped at the image's own number of pixels."""
     far = 1e7
     quad = [[[-far, -far], [far, -far], [far, far], [-far, far]]]
-    [found] = cut(quad, form="quad", height=8, width=8, pad_value=5)
-    assert found.shape == (8, 8, 3)
-    assert (found[0] == 5).all()
+    [pixels] = cut(quad, form="quad", height=8, width=8, pad_value=5)
+    assert pixels.shape == (8, 8, 3)
+    assert (pixels[0] == 5).all()
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ def test_a_wav_file_written_to_a_pipe(size: int) -> None:
 
 
 def test_what_follows_the_samples_of_a_wav_file() -> None:
-    """Tags behind the samples are not sound."""
+    """Tags after the samples are not sound."""
     assert len(decode_audio(WAV + b"LIST" + struct.pack("<I", 4) + b"INFO", Settings())) == len(TONE)
 
 
@@ -192,12 +192,12 @@ def test_normalized_as_transformers_does() -> None:
     transformers = pytest.importorskip("transformers")
     sounds = [TONE, TONE[:9_000] * np.float32(0.1) + np.float32(0.3)]
     extractor = transformers.Wav2Vec2FeatureExtractor(do_normalize=True, return_attention_mask=True)
-    wanted = extractor(sounds, sampling_rate=16_000, padding=True, return_tensors="np")
+    expected = extractor(sounds, sampling_rate=16_000, padding=True, return_tensors="np")
     settings = Settings(normalize=True, attention_mask=True, buckets=())
     given = pad([decode_audio(encoded(sound, codec="FLOAT"), settings) for sound in sounds], settings)
-    np.testing.assert_allclose(given["waveform"], wanted["input_values"], atol=1e-5)
+    np.testing.assert_allclose(given["waveform"], expected["input_values"], atol=1e-5)
     assert given["attention_mask"].dtype == np.int64
-    np.testing.assert_array_equal(given["attention_mask"], wanted["attention_mask"])
+    np.testing.assert_array_equal(given["attention_mask"], expected["attention_mask"])
 
 
 @pytest.mark.parametrize("channels", [1, 2])

@@ -38,11 +38,11 @@ decode_image(small, Settings())
 Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here
 before = memory("VmRSS")
 try:
-    found = str(decode_image(data, Settings()).shape)
+    outcome = str(decode_image(data, Settings()).shape)
 except ValueError as error:
-    found = f"ValueError: {error}"
+    outcome = f"ValueError: {error}"
 print(memory("VmHWM") - before)
-print(found)
+print(outcome)
 """
 
 

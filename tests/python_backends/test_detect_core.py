@@ -156,20 +156,20 @@ def test_detr_is_read_as_transformers_reads_it() -> None:
     order = np.argsort(-chances.max(1))
     order = order[chances.max(1)[order] > 0.6]
     settings = Settings(family="detr", score_threshold=0.6, **FRAME)
-    found = detect({"logits": logits, "pred_boxes": boxes}, size, LABELS, settings)
-    count = int(found["count"][0, 0])
+    outputs = detect({"logits": logits, "pred_boxes": boxes}, size, LABELS, settings)
+    count = int(outputs["count"][0, 0])
     assert count == len(order) > 5
-    np.testing.assert_allclose(found["score"][0, :count], chances.max(1)[order], rtol=1e-5)
-    assert found["class_id"][0, :count].tolist() == chances.argmax(1)[order].tolist()
-    np.testing.assert_allclose(found["box"][0, :count], corners[order], rtol=1e-4, atol=1e-2)
+    np.testing.assert_allclose(outputs["score"][0, :count], chances.max(1)[order], rtol=1e-5)
+    assert outputs["class_id"][0, :count].tolist() == chances.argmax(1)[order].tolist()
+    np.testing.assert_allclose(outputs["box"][0, :count], corners[order], rtol=1e-4, atol=1e-2)
 
     sure = 1 / (1 + np.exp(-logits[0, :, :3].astype(np.float64)))
     best = np.argsort(-sure.ravel())[:20]
     settings = Settings(family="rtdetr", k=20, **FRAME)
-    found = detect({"logits": logits[:, :, :3], "pred_boxes": boxes}, size, LABELS, settings)
-    np.testing.assert_allclose(found["score"][0], sure.ravel()[best], rtol=1e-5)
-    assert found["class_id"][0].tolist() == (best % 3).tolist()
-    np.testing.assert_allclose(found["box"][0], corners[best // 3], rtol=1e-4, atol=1e-2)
+    outputs = detect({"logits": logits[:, :, :3], "pred_boxes": boxes}, size, LABELS, settings)
+    np.testing.assert_allclose(outputs["score"][0], sure.ravel()[best], rtol=1e-5)
+    assert outputs["class_id"][0].tolist() == (best % 3).tolist()
+    np.testing.assert_allclose(outputs["box"][0], corners[best // 3], rtol=1e-4, atol=1e-2)
 
 
 @pytest.mark.parametrize("size", [(640, 480), (480, 641), (33, 64), (1000, 170), (5, 4), (1281, 719)])
@@ -185,9 +185,9 @@ def test_boxes_of_a_letterbox_are_those_of_yolo(size: tuple[int, int]) -> None:
     scores = np.zeros((40, 3), np.float32)
     scores[:, 0] = np.linspace(0.9, 0.5, 40)
     settings = Settings(resize="letterbox", iou_threshold=1, **FRAME)
-    found = detect(family_tensors("yolov8", boxes, scores), np.array([[height, width]]), LABELS, settings)
-    index = np.searchsorted(-found["score"][0], -scores[shown, 0])
-    np.testing.assert_allclose(found["box"][0, index], expected[shown], atol=0.6 / gain)
+    outputs = detect(family_tensors("yolov8", boxes, scores), np.array([[height, width]]), LABELS, settings)
+    index = np.searchsorted(-outputs["score"][0], -scores[shown, 0])
+    np.testing.assert_allclose(outputs["box"][0, index], expected[shown], atol=0.6 / gain)
     assert shown.sum() >= 10
 
 
@@ -202,8 +202,8 @@ def test_a_box_comes_back_to_where_decode_image_took_it_from(resize: str) -> Non
     (left, top), (width, height) = placed.at, placed.size
     corners = np.float32([[left, top, left + width, top + height]])
     tensors = family_tensors("yolov8", corners, np.float32([[0.9, 0, 0]]))
-    found = detect(tensors, np.array([[300, 400]]), LABELS, settings)
-    np.testing.assert_allclose(found["box"][0, 0], placed.box, atol=1e-3)
+    outputs = detect(tensors, np.array([[300, 400]]), LABELS, settings)
+    np.testing.assert_allclose(outputs["box"][0, 0], placed.box, atol=1e-3)
 
 
 def test_classes_do_not_touch_each_other_unless_told() -> None:
@@ -212,12 +212,12 @@ def test_classes_do_not_touch_each_other_unless_told() -> None:
     tensors = family_tensors("yolov8", corners, np.float32([[0.9, 0, 0], [0, 0.8, 0]]))
     size = np.array([[HEIGHT, WIDTH]])
     assert detect(tensors, size, LABELS, Settings(**FRAME))["count"] == [[2]]
-    found = detect(tensors, size, LABELS, Settings(class_aware=False, **FRAME))
-    assert found["label"][0, :2].tolist() == [b"cat", b""]
+    outputs = detect(tensors, size, LABELS, Settings(class_aware=False, **FRAME))
+    assert outputs["label"][0, :2].tolist() == [b"cat", b""]
 
 
 def test_other_forms_of_boxes_and_scores() -> None:
-    """yxyx corners, normalized YOLO boxes, logits, a background class in front or behind."""
+    """yxyx corners, normalized YOLO boxes, logits, a background class that is the first or the last."""
     corners = np.float32([[10, 20, 50, 60]])
     unit = np.float32([WIDTH, HEIGHT, WIDTH, HEIGHT])
     size = np.array([[HEIGHT, WIDTH]])
@@ -238,10 +238,10 @@ def test_other_forms_of_boxes_and_scores() -> None:
     ]
     for more, tensors in cases:
         batch = {name: array[None].astype(np.float32) for name, array in tensors.items()}
-        found = detect(batch, size, LABELS, Settings(**base, **more))
-        assert found["label"].tolist() == [[b"dog"]]
-        assert found["score"][0, 0] > 0.85
-        np.testing.assert_allclose(found["box"][0], corners, atol=1e-4)
+        outputs = detect(batch, size, LABELS, Settings(**base, **more))
+        assert outputs["label"].tolist() == [[b"dog"]]
+        assert outputs["score"][0, 0] > 0.85
+        np.testing.assert_allclose(outputs["box"][0], corners, atol=1e-4)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -250,10 +250,10 @@ def test_without_a_box_above_the_threshold_all_is_padding(family: str, count: in
     """Also where the network gives no rows at all."""
     scores = np.full((count, 3), 0.01, np.float32)
     tensors = family_tensors(family, random_boxes(count, 0), scores)
-    found = detect(tensors, np.array([[10, 10]]), LABELS, Settings(family=family, k=2, **FRAME))
-    assert found["count"].tolist() == [[0]]
-    assert found["label"].tolist() == [[b"", b""]]
-    assert not found["box"].any()
+    outputs = detect(tensors, np.array([[10, 10]]), LABELS, Settings(family=family, k=2, **FRAME))
+    assert outputs["count"].tolist() == [[0]]
+    assert outputs["label"].tolist() == [[b"", b""]]
+    assert not outputs["box"].any()
 
 
 def test_boxes_outside_the_image_and_without_an_area_are_left_out() -> None:
@@ -270,9 +270,9 @@ def test_boxes_outside_the_image_and_without_an_area_are_left_out() -> None:
     )
     scores = np.zeros((6, 3), np.float32)
     scores[:, 0] = 0.9
-    found = detect(family_tensors("yolov8", corners, scores), np.array([[HEIGHT, WIDTH]]), LABELS, Settings(**FRAME))
-    assert found["count"].tolist() == [[2]]
-    assert found["box"][0, :2].tolist() == [[0, 0, 9, 9], [0, 0, WIDTH, 5]]
+    outputs = detect(family_tensors("yolov8", corners, scores), np.array([[HEIGHT, WIDTH]]), LABELS, Settings(**FRAME))
+    assert outputs["count"].tolist() == [[2]]
+    assert outputs["box"][0, :2].tolist() == [[0, 0, 9, 9], [0, 0, WIDTH, 5]]
 
 
 def test_an_image_of_one_pixel_and_a_batch_of_several_sizes() -> None:
@@ -281,8 +281,8 @@ def test_an_image_of_one_pixel_and_a_batch_of_several_sizes() -> None:
     tensors = family_tensors("yolov8", corners, np.float32([[0, 0, 0.9]]))
     batch = {name: np.repeat(array, 3, axis=0) for name, array in tensors.items()}
     sizes = np.array([[1, 1], [1000, 10], [96, 128]])
-    found = detect(batch, sizes, LABELS, Settings(k=1, **FRAME))
-    np.testing.assert_allclose(found["box"][:, 0], [[0, 0, 1, 1], [0, 0, 10, 1000], [0, 0, 128, 96]])
+    outputs = detect(batch, sizes, LABELS, Settings(k=1, **FRAME))
+    np.testing.assert_allclose(outputs["box"][:, 0], [[0, 0, 1, 1], [0, 0, 10, 1000], [0, 0, 128, 96]])
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -357,9 +357,9 @@ def test_any_finite_output_gives_boxes_within_the_image(seed: int, family: str, 
     scores = chance.uniform(0.001, 0.33, (count, 3)).astype(np.float32)
     width, height = (int(side) for side in chance.integers(1, 3000, 2))
     settings = Settings(family=family, k=7, resize=resize, **FRAME)
-    found = detect(family_tensors(family, corners, scores), np.array([[height, width]]), LABELS, settings)
-    number = int(found["count"][0, 0])
-    boxes, values = found["box"][0, :number], found["score"][0, :number]
+    outputs = detect(family_tensors(family, corners, scores), np.array([[height, width]]), LABELS, settings)
+    number = int(outputs["count"][0, 0])
+    boxes, values = outputs["box"][0, :number], outputs["score"][0, :number]
     assert number <= 7
     assert (boxes >= 0).all()
     assert (boxes <= [width, height, width, height]).all()

@@ -59,11 +59,11 @@ def test_kaldi_as_transformers() -> None:
 def test_whisper_as_transformers(mels: int) -> None:
     """The features of 30 seconds, of which all but the beginning is padding."""
     transformers = pytest.importorskip("transformers")
-    wanted = transformers.WhisperFeatureExtractor(feature_size=mels)(NOISE, sampling_rate=16_000, return_tensors="np")
+    expected = transformers.WhisperFeatureExtractor(feature_size=mels)(NOISE, sampling_rate=16_000, return_tensors="np")
     padded = np.pad(NOISE, (0, 480_000 - len(NOISE)))[None]
     given, frames = LogMel(Settings(mels=mels)).features(padded, [len(NOISE)])
     assert given.dtype == np.float32
-    np.testing.assert_allclose(given, wanted["input_features"], atol=1e-4)
+    np.testing.assert_allclose(given, expected["input_features"], atol=1e-4)
     assert frames.tolist() == [[150]]
     assert frames.dtype == np.int32
 

@@ -85,12 +85,12 @@ def test_masks_of_a_stretched_image_are_torchs(size: tuple[int, int]) -> None:
     """Resized as interpolate does it, larger or smaller, then each pixel's best class, or sigmoid above a half."""
     logits = np.random.default_rng(4).normal(0, 4, (1, 6, 16, 24)).astype(np.float32)
     expected = interpolated(logits[0], *size)
-    found = masks(logits, np.array([size]), Settings(function="argmax", **PIXELS))
-    assert found["mask_size"].tolist() == [list(size)]
+    outputs = masks(logits, np.array([size]), Settings(function="argmax", **PIXELS))
+    assert outputs["mask_size"].tolist() == [list(size)]
     best = np.sort(expected, axis=0)
     clear = best[-1] - best[-2] > 1e-4  # where rounding cannot decide
     assert clear.mean() > 0.99
-    np.testing.assert_array_equal(found["mask"][0][clear], expected.argmax(axis=0)[clear])
+    np.testing.assert_array_equal(outputs["mask"][0][clear], expected.argmax(axis=0)[clear])
     chosen = masks(logits, np.array([size]), Settings(threshold=0.8, **PIXELS))["mask"][0]
     chances = 1 / (1 + np.exp(-expected))
     clear = np.abs(chances - 0.8) > 1e-4
@@ -160,13 +160,13 @@ def test_a_mask_lies_where_the_source_has_it(resize: str, size: tuple[int, int])
     upper = np.repeat((size[0] / 2 - down)[:, None], 96, axis=1)
     left = np.repeat((size[1] / 2 - across)[None], 64, axis=0)
     logits = np.stack([upper, left])[None].astype(np.float32)
-    found = masks(logits, np.array([size]), settings)["mask"][0]
+    outputs = masks(logits, np.array([size]), settings)["mask"][0]
     inside = np.zeros(size, dtype=bool)
     x0, y0, x1, y1 = placed.box
     inside[round(y0) : round(y1), round(x0) : round(x1)] = True
     expected_upper = inside & (np.arange(size[0])[:, None] + 0.5 < size[0] / 2)
     expected_left = inside & (np.arange(size[1]) + 0.5 < size[1] / 2)
-    for channel, expected in zip(found, (expected_upper, expected_left), strict=True):
+    for channel, expected in zip(outputs, (expected_upper, expected_left), strict=True):
         edge = 2 * (size[0] + size[1])  # a line of pixels on each side of what crop keeps
         assert (channel != expected).sum() <= (edge if resize == "crop" else 0)
     classes = masks(logits, np.array([size]), Settings(function="argmax", resize=resize, resize_to=resize_to, **PIXELS))
@@ -178,11 +178,11 @@ def test_a_fixed_size_needs_no_image_size() -> None:
     """Masks of the network's whole image in mask_height x mask_width."""
     logits = np.random.default_rng(8).normal(0, 4, (2, 2, 10, 12)).astype(np.float32)
     settings = Settings(image_size=False, mask_height=30, mask_width=20, resize="letterbox", **PIXELS)
-    found = masks(logits, None, settings)
-    assert found["mask"].shape == (2, 2, 30, 20)
+    outputs = masks(logits, None, settings)
+    assert outputs["mask"].shape == (2, 2, 30, 20)
     expected = interpolated(logits[1], 30, 20)
     clear = np.abs(expected) > 1e-4
-    np.testing.assert_array_equal(found["mask"][1][clear], (expected > 0)[clear])
+    np.testing.assert_array_equal(outputs["mask"][1][clear], (expected > 0)[clear])
 
 
 def test_values_that_are_probabilities_already() -> None:
@@ -195,11 +195,11 @@ def test_values_that_are_probabilities_already() -> None:
 def test_a_large_image_is_resized_in_parts() -> None:
     """The parts together are the whole."""
     logits = np.random.default_rng(9).normal(0, 4, (1, 9, 30, 40)).astype(np.float32)
-    found = masks(logits, np.array([[900, 1100]]), Settings(function="argmax", **PIXELS))["mask"][0]
+    outputs = masks(logits, np.array([[900, 1100]]), Settings(function="argmax", **PIXELS))["mask"][0]
     expected = interpolated(logits[0], 900, 1100)
     best = np.sort(expected, axis=0)
     clear = best[-1] - best[-2] > 1e-4
-    np.testing.assert_array_equal(found[clear], expected.argmax(axis=0)[clear])
+    np.testing.assert_array_equal(outputs[clear], expected.argmax(axis=0)[clear])
 
 
 @pytest.mark.parametrize("encoding", ["rle", "counts", "pixels"])
@@ -207,11 +207,13 @@ def test_a_large_image_is_resized_in_parts() -> None:
 @pytest.mark.parametrize("size", [(0, 0), (0, 5), (5, 0)])
 def test_an_image_without_pixels_has_empty_masks(function: str, encoding: str, size: tuple[int, int]) -> None:
     """A warm-up request has such a size, because its values are zeros."""
-    found = masks(np.zeros((1, 2, 3, 3), np.float32), np.array([size]), Settings(function=function, encoding=encoding))
+    outputs = masks(
+        np.zeros((1, 2, 3, 3), np.float32), np.array([size]), Settings(function=function, encoding=encoding)
+    )
     if encoding == "pixels":
-        assert found["mask"].shape[-2:] == size
+        assert outputs["mask"].shape[-2:] == size
     else:
-        assert json.loads(found["rle"][0, 1])["size"] == list(size)
+        assert json.loads(outputs["rle"][0, 1])["size"] == list(size)
 
 
 @pytest.mark.parametrize(

@@ -175,7 +175,7 @@ def their_answers(reference: Reference, network: Any, pair: tuple[str, str], set
         handle_impossible_answer=settings.impossible,
         max_answer_len=settings.max_answer_length,
     )
-    found: list[list[Any]] = []
+    joined: list[list[Any]] = []
     for first, last, score in zip(starts.tolist(), ends.tolist(), scores.tolist(), strict=True):
         if not score:  # the special first token, where there are few others
             continue
@@ -184,14 +184,14 @@ def their_answers(reference: Reference, network: Any, pair: tuple[str, str], set
             begin = tokens.word_to_chars(tokens.token_to_word(first), 1)[0]
             stop = tokens.word_to_chars(tokens.token_to_word(last), 1)[1]
         text = pair[1][begin:stop]
-        same = next((answer for answer in found if answer[0].lower() == text.lower()), None)
+        same = next((answer for answer in joined if answer[0].lower() == text.lower()), None)
         if same:
             same[1] += score
         else:
-            found.append([text, score, begin, stop])
+            joined.append([text, score, begin, stop])
     if settings.impossible:
-        found.append(["", none, 0, 0])
-    return sorted(found, key=lambda answer: -answer[1])[: settings.k]
+        joined.append(["", none, 0, 0])
+    return sorted(joined, key=lambda answer: -answer[1])[: settings.k]
 
 
 @pytest.mark.parametrize(

@@ -50,17 +50,17 @@ class Feature:
     default: Any = None
     """The value where a record has none; without one the record is refused."""
     categories: Mapping[tuple[bool, Any], int] = field(default_factory=dict)
-    """Their `category_key` and place."""
+    """The places of the categories, by their `category_key`."""
     strict: bool = True
     """Refuse an unknown category."""
     unknown: float = 0.0
-    """Else the number of an unknown category with the kind index; one_hot has 0 in each place."""
+    """The number of an unknown category that is not refused, with the kind index; one_hot has 0 in each place."""
     offset: float = 0.0
     divisor: float = 1.0
 
     @property
     def width(self) -> int:
-        """The count of numbers that it becomes."""
+        """The number of values that it becomes."""
         return len(self.categories) if self.kind == "one_hot" else 1
 
     def numbers(self, value: Any) -> list[float]:
@@ -95,7 +95,7 @@ class Feature:
 
 
 def category_key(category: Any) -> tuple[bool, Any]:
-    """Equal for equal categories: 1 and 1.0 are, 1 and true are not."""
+    """A key that equal categories share: 1 and 1.0 do, 1 and true do not."""
     return isinstance(category, bool), category
 
 

@@ -71,9 +71,11 @@ def answers(start: np.ndarray, end: np.ndarray, places: Places, context: str, se
     for first, last, score in _candidates(starts, ends, tokens, settings):
         begin, stop = _characters(first, last, places, settings.align)
         text = context[begin:stop]
-        known = joined.get(text.lower())
+        earlier = joined.get(text.lower())
         # An answer that stands in several places counts once, with the sum of their scores.
-        joined[text.lower()] = known._replace(score=known.score + score) if known else Answer(text, score, begin, stop)
+        joined[text.lower()] = (
+            earlier._replace(score=earlier.score + score) if earlier else Answer(text, score, begin, stop)
+        )
     best = list(joined.values())
     if settings.impossible:
         none = float(starts[0] * ends[0]) if len(starts) and places.sequence_ids[0] == -1 else 0.0

@@ -93,7 +93,7 @@ def decode_audio(data: bytes, settings: Settings) -> np.ndarray:
 
 
 def pad(waveforms: Sequence[np.ndarray], settings: Settings) -> dict[str, np.ndarray]:
-    """The outputs of a request with these waveforms: all of one length, with zeros behind them."""
+    """The outputs of a request with these waveforms: all of one length, with zeros after the sound."""
     samples = np.array([[len(waveform)] for waveform in waveforms], dtype=np.int32).reshape(-1, 1)
     length = settings.length(int(samples.max(initial=1)))
     padded = np.zeros((len(waveforms), length), dtype=np.float32)
@@ -107,8 +107,8 @@ def pad(waveforms: Sequence[np.ndarray], settings: Settings) -> dict[str, np.nda
 
 def _check_header(file: soundfile.SoundFile, container: str, settings: Settings) -> None:
     if file.subtype not in CODECS[container]:
-        wanted = ", ".join(sorted(CODECS[container]))
-        raise ValueError(f"the {container} file has samples of the kind {file.subtype}, wanted one of {wanted}")
+        codecs = ", ".join(sorted(CODECS[container]))
+        raise ValueError(f"the {container} file has samples of the kind {file.subtype}, wanted one of {codecs}")
     least, most = RATES
     if not least <= file.samplerate <= most:
         raise ValueError(f"the {container} file has {file.samplerate} samples per second, wanted {least} to {most}")

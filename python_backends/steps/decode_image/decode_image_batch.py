@@ -26,7 +26,7 @@ class Batch(NamedTuple):
 
 @contextmanager
 def naming(item: int) -> Iterator[None]:
-    """Puts the number of the image before a ValueError's message."""
+    """Put the number of the image before the message of a ValueError."""
     try:
         yield
     except ValueError as error:

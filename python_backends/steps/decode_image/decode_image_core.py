@@ -115,7 +115,7 @@ class Settings(PixelSettings):
 
 
 def decoded_bytes(data: bytes, settings: PixelSettings) -> int:
-    """Bytes that an image takes when it is decoded, from its header: width x height x channels x bytes per channel.
+    """Bytes that an image takes when it is decoded, from its header: width x height x the format's bytes per pixel.
 
     Raises:
         ValueError: not a PNG, JPEG or WebP, damaged at its beginning, or beyond a limit.

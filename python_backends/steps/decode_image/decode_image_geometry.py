@@ -46,10 +46,10 @@ class Placement:
         return (right - left) / self.size[0], (bottom - top) / self.size[1]
 
 
-def want(holds: bool, name: str, found: object, wanted: str) -> None:
+def want(holds: bool, name: str, value: object, expected: str) -> None:
     """Raise ValueError for a parameter that does not hold."""
     if not holds:
-        raise ValueError(f"parameter {name}: found {found}, wanted {wanted}")
+        raise ValueError(f"parameter {name}: found {value}, wanted {expected}")
 
 
 def check_frame(frame: Frame) -> None:

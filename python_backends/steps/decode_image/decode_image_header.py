@@ -1,4 +1,4 @@
-"""The facts in both formats' headers: the size of an image before it is decoded, and its orientation."""
+"""The facts in the headers of all formats: the size of an image before it is decoded, and its orientation."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ class Header:
     width: int
     height: int
     pixel_bytes: int
-    """Channels times bytes per channel."""
+    """Bytes that the decoder takes for a pixel: channels times bytes per channel, twice that in a progressive JPEG, and
+    8 in a WebP."""
 
     @property
     def decoded_bytes(self) -> int:
-        """Width x height x channels x bytes per channel."""
+        """Width x height x `pixel_bytes`."""
         return self.width * self.height * self.pixel_bytes
 
 

@@ -18,7 +18,7 @@ from step_scores import sigmoid
 
 @dataclass(frozen=True)
 class Family:
-    """The form of an output; what `auto` stands for."""
+    """The form of an output, and the values that `auto` stands for."""
 
     inputs: tuple[str, ...]
     box_format: str = "cxcywh"
@@ -73,8 +73,8 @@ class Settings:
         for name in ("score_threshold", "iou_threshold"):
             want(0 <= getattr(self, name) <= 1, name, getattr(self, name), "0 to 1")
         for name, values in CHOICES.items():
-            found = getattr(self, name)
-            want(found == "auto" or found in values, name, found, f"auto, {', '.join(values)}")
+            value = getattr(self, name)
+            want(value == "auto" or value in values, name, value, f"auto, {', '.join(values)}")
 
     def of(self, name: str) -> str:
         """A parameter, where `auto` is the family's."""
@@ -82,7 +82,7 @@ class Settings:
         return getattr(FAMILIES[self.family], name) if value == "auto" else value
 
 
-class Found(NamedTuple):
+class Candidates(NamedTuple):
     """Boxes above the score threshold, in no order."""
 
     boxes: np.ndarray
@@ -124,8 +124,8 @@ def detect(
     for item in range(batch):
         try:
             with np.errstate(invalid="ignore"):  # of a score that _checked refuses
-                found = _found([tensor[item] for tensor in given], len(labels), settings)
-            boxes, scores, classes = _best(found, _size(sizes, item, settings), settings)
+                candidates = _candidates([tensor[item] for tensor in given], len(labels), settings)
+            boxes, scores, classes = _best(candidates, _size(sizes, item, settings), settings)
         except ValueError as error:
             raise ValueError(f"input {names}, item {item}: {error}") from error
         count = len(boxes)
@@ -145,7 +145,7 @@ def _size(sizes: np.ndarray | None, item: int, settings: Settings) -> tuple[int,
     return width, height
 
 
-def _found(given: list[np.ndarray], classes: int, settings: Settings) -> Found:
+def _candidates(given: list[np.ndarray], classes: int, settings: Settings) -> Candidates:
     """The boxes of an image whose score is above the threshold."""
     family = settings.family
     if family == "yolov8":
@@ -163,16 +163,16 @@ def _found(given: list[np.ndarray], classes: int, settings: Settings) -> Found:
     return _above(boxes, scores, None, settings)
 
 
-def _check_width(found: int, classes: int, settings: Settings) -> None:
-    if found != classes:
+def _check_width(number: int, classes: int, settings: Settings) -> None:
+    if number != classes:
         raise ValueError(
-            f"found the scores of {found} classes, wanted {classes}, one per label; is it of family {settings.family},"
+            f"found the scores of {number} classes, wanted {classes}, one per label; is it of family {settings.family},"
             f" with background {settings.of('background')}?"
         )
 
 
-def _above(boxes: np.ndarray, scores: np.ndarray, objectness: np.ndarray | None, settings: Settings) -> Found:
-    """Boxes by the score of their best class; in family rtdetr by each class's. scores: [n, classes]."""
+def _above(boxes: np.ndarray, scores: np.ndarray, objectness: np.ndarray | None, settings: Settings) -> Candidates:
+    """Boxes above the threshold by the score of their best class; in family rtdetr by each class's."""
     if objectness is not None:
         sure = _checked(objectness if settings.of("function") == "none" else sigmoid(objectness))
         likely = np.flatnonzero(sure > settings.score_threshold)  # a product with a probability is no larger
@@ -180,13 +180,13 @@ def _above(boxes: np.ndarray, scores: np.ndarray, objectness: np.ndarray | None,
     else:
         scores = _applied(scores, settings)
     if not scores.size:
-        return Found(boxes[:0], np.zeros(0, np.float32), np.zeros(0, np.intp))
+        return Candidates(boxes[:0], np.zeros(0, np.float32), np.zeros(0, np.intp))
     if settings.family == "rtdetr":
         rows, columns = np.nonzero(_checked(scores) > settings.score_threshold)
-        return Found(boxes[rows], scores[rows, columns], columns)
+        return Candidates(boxes[rows], scores[rows, columns], columns)
     best = _checked(scores.max(axis=1))
     rows = np.flatnonzero(best > settings.score_threshold)
-    return Found(boxes[rows], best[rows], scores[rows].argmax(axis=1))
+    return Candidates(boxes[rows], best[rows], scores[rows].argmax(axis=1))
 
 
 def _applied(scores: np.ndarray, settings: Settings) -> np.ndarray:
@@ -207,32 +207,32 @@ def _checked(scores: np.ndarray) -> np.ndarray:
     return scores
 
 
-def _final(rows: np.ndarray, classes: int, settings: Settings) -> Found:
+def _final(rows: np.ndarray, classes: int, settings: Settings) -> Candidates:
     """Rows of box, score and class, which a network chose itself."""
     rows = rows[_checked(rows[:, 4]) > settings.score_threshold]
     numbers = rows[:, 5]
     fits = (numbers >= 0) & (numbers < classes)
     if not fits.all():
         raise ValueError(f"found the class {numbers[~fits][0]}, wanted 0 to {classes - 1}, one per label")
-    return Found(rows[:, :4], rows[:, 4], numbers.astype(np.intp))
+    return Candidates(rows[:, :4], rows[:, 4], numbers.astype(np.intp))
 
 
-def _best(found: Found, size: tuple[int, int], settings: Settings) -> Found:
+def _best(candidates: Candidates, size: tuple[int, int], settings: Settings) -> Candidates:
     """At most k boxes in pixels of the image, best first, ties by lower index; boxes of which it shows nothing are
     left out."""
     if 0 in size:  # such as that of a warm-up request: it shows nothing
-        found = Found(*(array[:0] for array in found))
-    order = np.argsort(-found.scores, kind="stable")
-    with np.errstate(over="ignore"):  # what is that far away is cut off
-        corners = _corners(found.boxes[order], settings)
+        candidates = Candidates(*(array[:0] for array in candidates))
+    order = np.argsort(-candidates.scores, kind="stable")
+    with np.errstate(over="ignore"):  # coordinates that far away are cut off
+        corners = _corners(candidates.boxes[order], settings)
         pixels = _in_source(corners, size, settings)
     shown = np.flatnonzero((pixels[:, 2:] > pixels[:, :2]).all(axis=1))
     order, corners, pixels = order[shown], corners[shown], pixels[shown]
-    classes = found.classes[order]
+    classes = candidates.classes[order]
     chosen = slice(settings.k)
     if FAMILIES[settings.family].nms:
         chosen = kept(corners, classes if settings.class_aware else None, settings.iou_threshold, settings.k)
-    return Found(pixels[chosen], found.scores[order][chosen], classes[chosen])
+    return Candidates(pixels[chosen], candidates.scores[order][chosen], classes[chosen])
 
 
 def _corners(boxes: np.ndarray, settings: Settings) -> np.ndarray:

@@ -60,9 +60,9 @@ class Line:
     low: np.ndarray
     high: np.ndarray
     share: np.ndarray
-    """float32, of the higher one."""
+    """The share of the higher value, float32."""
     seen: np.ndarray
-    """bool, whether the network saw the pixel."""
+    """Whether the network saw the pixel."""
 
     def part(self, start: int, end: int) -> Line:
         """Pixels `start` to `end`."""
@@ -189,7 +189,7 @@ def _line(middles: np.ndarray, side: int, count: int, seen: tuple[int, int] | No
 
 
 def _resized(logits: np.ndarray, rows: Line, columns: Line) -> Iterator[tuple[int, int, np.ndarray]]:
-    """First row, the one behind the last, and the values [channels, rows, width] of parts of the resized logits."""
+    """First row, the one after the last, and the values [channels, rows, width] of parts of the resized logits."""
     channels, width = len(logits), len(columns.low)
     step = max(1, BLOCK // max(1, channels * width))
     for start in range(0, len(rows.low), step):

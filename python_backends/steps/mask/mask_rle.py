@@ -53,7 +53,7 @@ def compress(counts: np.ndarray) -> str:
 
 
 def _ends(flat: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """First pixel of each run of equal values, and the one behind its last."""
+    """First pixel of each run of equal values, and the one after its last."""
     changes = np.flatnonzero(flat[1:] != flat[:-1]) + 1
     edges = np.concatenate([[0], changes, [flat.size]]) if flat.size else np.zeros(1, np.int64)
     return edges[:-1], edges[1:]
