@@ -179,11 +179,11 @@ def test_a_step_brings_the_shipped_modules_that_it_imports(tmp_path: Path) -> No
     folder = shipped(STEPS) / "decode_image"
     assert files["decode_image_core.py"] == folder / "decode_image_core.py"
     assert files["decode_image_header.py"] == folder / "decode_image_header.py"
-    assert "top_k_core.py" not in files
-    (own / "decode_image_core.py").write_text("import top_k_core as model\n")
+    assert "normalize_core.py" not in files
+    (own / "decode_image_core.py").write_text("import normalize_core as model\n")
     files = by_name(case)["demo_pick"].version_files
     assert files["decode_image_core.py"] == own / "decode_image_core.py"
-    assert sorted(files) == ["decode_image_core.py", "model.py", "pick_core.py", "top_k_core.py"]
+    assert sorted(files) == ["decode_image_core.py", "model.py", "normalize_core.py", "pick_core.py"]
     (own / "pick_core.py").write_text("import (")
     (own / "decode_image_core.py").unlink()
     assert sorted(by_name(case)["demo_pick"].version_files) == ["model.py", "pick_core.py"]
