@@ -111,7 +111,7 @@ def score_spearman(case: Case) -> float:
 
 
 def _rank_of_pairs(case: Case) -> float:
-    """The rank correlation with the reference, of numbers or of the similarities of all pairs, without right answers."""
+    """The rank correlation with the reference in place of right answers: of numbers, or of all pairs' similarities."""
     import numpy as np
 
     sizes = sorted({value.size for value in case.values})
