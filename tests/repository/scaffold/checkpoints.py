@@ -226,6 +226,18 @@ def sound_checkpoint(folder: Path, family: str, head: str, seed: int = 0, **sett
     return folder
 
 
+def speech_checkpoint(folder: Path, family: str = "wav2vec2", **settings: Any) -> Path:
+    """A checkpoint of speech recognition with letters as tokens; `settings` are those of its tokenizer."""
+    import transformers
+
+    tokens = ["<pad>", "<s>", "</s>", "<unk>", "|", *"ABCDEFGHIJKLMNOPQRSTUVWXYZ", "'"]
+    sound_checkpoint(folder, family, "ForCTC", vocab_size=len(tokens), pad_token_id=0)
+    vocabulary = folder / "vocab.json"
+    vocabulary.write_text(json.dumps({token: number for number, token in enumerate(tokens)}))
+    transformers.Wav2Vec2CTCTokenizer(str(vocabulary), **settings).save_pretrained(folder)
+    return folder
+
+
 def sounds() -> list[bytes]:
     """WAV files of several lengths: tones that rise, at 16 kHz."""
     import io

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from tests.repository.scaffold.checkpoints import (
     image_checkpoint,
     sentence_files,
     sound_checkpoint,
+    speech_checkpoint,
     text_checkpoint,
     tower_checkpoint,
 )
@@ -192,6 +194,47 @@ def test_hostile_texts_stay_texts(root: Path, tmp_path: Path) -> None:
     }
     assert load(written, root).model.name == "m"
     compile((written / "network.py").read_text(), "network.py", "exec")
+
+
+def test_hostile_tokens_of_speech_stay_tokens(root: Path, tmp_path: Path) -> None:
+    """Tokens are in a file of JSON, and the blank is quoted in model.yaml."""
+    blank = '"\nname: evil #'
+    folder = speech_checkpoint(tmp_path / "c", pad_token=blank)
+    vocabulary = json.loads((folder / "vocab.json").read_text())
+    for old, new in (("<pad>", blank), ("A", "a\u2028b"), ("B", "\"'\\")):
+        vocabulary[new] = vocabulary.pop(old)
+    (folder / "vocab.json").write_text(json.dumps(vocabulary))
+    [written] = new_from_hf(root, "m", folder)
+    assert yaml.safe_load((written / "model.yaml").read_text())["pipeline"][-1]["parameters"]["blank"] == blank
+    assert json.loads((written / "vocab.json").read_text()) == vocabulary
+    assert load(written, root).steps[-1].parameters["blank"] == blank
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda vocabulary: vocabulary.pop("Q"), "no token of its own for each of 32 classes"),
+        (lambda vocabulary: vocabulary.update(Q=vocabulary["R"]), "no token of its own for each of 32 classes"),
+        (lambda vocabulary: vocabulary.clear(), "no such file, or no tokens"),
+        (lambda vocabulary: vocabulary.update({"Q\ud800": vocabulary.pop("Q")}), "surrogates not allowed"),
+    ],
+)
+def test_a_vocabulary_that_does_not_fit_is_refused(
+    root: Path, tmp_path: Path, change: Callable[[dict[str, int]], object], message: str
+) -> None:
+    """Each class of the network needs a token."""
+    folder = speech_checkpoint(tmp_path / "c")
+    vocabulary = json.loads((folder / "vocab.json").read_text())
+    change(vocabulary)
+    (folder / "vocab.json").write_text(json.dumps(vocabulary))
+    assert message in refused(root, folder)
+
+
+def test_speech_recognition_without_a_vocabulary_is_refused(root: Path, tmp_path: Path) -> None:
+    """Its logits would have no letters."""
+    folder = speech_checkpoint(tmp_path / "c")
+    (folder / "vocab.json").unlink()
+    assert "vocab.json" in refused(root, folder)
 
 
 @pytest.mark.parametrize("prompt", HOSTILE)

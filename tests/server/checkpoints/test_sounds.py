@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.repository.scaffold.checkpoints import SOUND_FAMILIES, sound_checkpoint, sounds
+from tests.repository.scaffold.checkpoints import SOUND_FAMILIES, sound_checkpoint, sounds, speech_checkpoint
 from tests.server.checkpoints.serving import served
 
 
@@ -34,3 +34,22 @@ def test_classes_are_those_of_the_pipeline(tmp_path: Path, family: str) -> None:
         expected = {entry["label"]: entry["score"] for entry in reference(waveform(encoded))}
         names = [label.decode() for label in reply["label"][0]]
         np.testing.assert_allclose(reply["score"][0], [expected[name] for name in names], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("family", SOUND_FAMILIES)
+def test_speech_is_the_text_of_the_pipeline(tmp_path: Path, family: str) -> None:
+    """The same letters, in the case that the tokenizer gives."""
+    from transformers import pipeline
+
+    plain, lower = (
+        speech_checkpoint(tmp_path / "plain", family),
+        speech_checkpoint(tmp_path / "l", family, do_lower_case=True),
+    )
+    with served(tmp_path, {"speech": plain, "lower": lower}) as client:
+        texts = [client.model("speech").predict(audio=encoded)["text"].item().decode() for encoded in sounds()]
+        lowered = [client.model("lower").predict(audio=encoded)["text"].item().decode() for encoded in sounds()]
+    reference = pipeline("automatic-speech-recognition", model=str(plain))
+    assert texts == [reference(waveform(encoded))["text"] for encoded in sounds()]
+    assert lowered == [text.lower() for text in texts]
+    assert len(set(texts)) == len(texts)
+    assert all(len(set(text)) > 1 for text in texts)

@@ -77,6 +77,8 @@ _FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
     "vocab.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
     PROCESSOR,
     "modules.json",
     "sentence_bert_config.json",
@@ -120,7 +122,7 @@ class Encoder:
     def tokenizer(self) -> Any:
         """The tokenizer as transformers makes it."""
         transformers = need("transformers", "models")
-        with read_errors(self.folder / "tokenizer.json", "a tokenizer of transformers"), quiet():
+        with read_errors(self.folder, "a tokenizer of transformers"), quiet():
             return transformers.AutoTokenizer.from_pretrained(str(self.folder), **FROM_FOLDER)
 
     @property
