@@ -113,13 +113,13 @@ def _most(image: Image.Image, settings: Settings) -> int:
 
 
 def _sides(corners: np.ndarray) -> tuple[float, float]:
-    """Width and height of a quadrilateral: its longer sides."""
+    """Width and height of a quadrilateral: the longer of its opposite sides."""
     lengths = np.hypot(*(np.roll(corners, -1, axis=0) - corners).T)
     return float(max(lengths[0], lengths[2])), float(max(lengths[1], lengths[3]))
 
 
 def _crop(image: Image.Image, box: np.ndarray, settings: Settings) -> np.ndarray | None:
-    """uint8 [height, width, channels]; None for a box without an area in the image."""
+    """The crop of a box, uint8 [height, width, channels]; None for a box without an area in the image."""
     if settings.form == "box":
         box = np.clip(box, 0, [*image.size, *image.size])
         width, height = box[2:] - box[:2]

@@ -287,7 +287,7 @@ def placed(image: Image.Image, placement: Placement, settings: PixelSettings) ->
 
 
 def pixels_of(values: np.ndarray, settings: PixelSettings) -> np.ndarray:
-    """uint8 [height, width, channels] in the color order, layout and dtype of the settings, scaled."""
+    """Pixels uint8 [height, width, channels] in the color order, layout and dtype of the settings, scaled."""
     if settings.color == "BGR":
         values = values[:, :, ::-1]
     if settings.layout == "NCHW":

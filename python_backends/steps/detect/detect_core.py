@@ -86,11 +86,11 @@ class Candidates(NamedTuple):
     """Boxes above the score threshold, in no order."""
 
     boxes: np.ndarray
-    """float32 [n, 4], as the network gives them."""
+    """Boxes as the network gives them, float32 [n, 4]."""
     scores: np.ndarray
-    """float32 [n]."""
+    """Their scores, float32 [n]."""
     classes: np.ndarray
-    """int [n]."""
+    """The numbers of their classes, int [n]."""
 
 
 def detect(
@@ -236,7 +236,7 @@ def _best(candidates: Candidates, size: tuple[int, int], settings: Settings) -> 
 
 
 def _corners(boxes: np.ndarray, settings: Settings) -> np.ndarray:
-    """float32 [n, 4]: left, top, right, bottom in pixels of the network's image."""
+    """The corners left, top, right, bottom of boxes in pixels of the network's image: float32 [n, 4]."""
     if not np.isfinite(boxes).all():
         raise ValueError("a box above the score threshold has a number that is not finite")
     kind = settings.of("box_format")
@@ -251,7 +251,7 @@ def _corners(boxes: np.ndarray, settings: Settings) -> np.ndarray:
 
 
 def _in_source(corners: np.ndarray, size: tuple[int, int], settings: Settings) -> np.ndarray:
-    """The same in pixels of the source, cut off at its edges."""
+    """The corners in pixels of the source, cut off at its edges."""
     if settings.image_size and len(corners):
         placed = place(size, settings)
         corners = (corners - np.float32(placed.at * 2)) * np.float32(placed.scale * 2) + np.float32(placed.box[:2] * 2)

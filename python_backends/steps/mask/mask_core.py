@@ -141,7 +141,7 @@ def _texts(logits: np.ndarray, size: tuple[int, int], settings: Settings) -> lis
 
 
 def _decided(logits: np.ndarray, size: tuple[int, int], settings: Settings) -> np.ndarray:
-    """uint8 [height, width], each pixel's class; or bool [channels, height, width], whether it belongs to a mask."""
+    """Each pixel's class, uint8 [height, width]; or whether it belongs to a mask, bool [channels, height, width]."""
     height, width = size
     rows, columns = _lines(size, logits.shape[1:], settings)
     unseen = ~(rows.seen[:, None] & columns.seen)
@@ -200,7 +200,7 @@ def _resized(logits: np.ndarray, rows: Line, columns: Line) -> Iterator[tuple[in
 
 
 def _between(low: np.ndarray, high: np.ndarray, share: np.ndarray) -> np.ndarray:
-    """low + (high - low) * share, in the memory of `high`."""
+    """The values low + (high - low) * share, in the memory of `high`."""
     high -= low
     high *= share
     high += low
