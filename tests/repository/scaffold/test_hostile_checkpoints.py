@@ -110,6 +110,16 @@ def test_a_configuration_is_checked_before_transformers_reads_it(
     assert message in refused(root, folder)
 
 
+@pytest.mark.parametrize("facts", [{"hidden_size": 65536}, {"intermediate_size": 1 << 20}, {"vocab_size": 1 << 24}])
+def test_a_network_far_larger_than_its_weights_is_refused(
+    root: Path, tmp_path: Path, text: str, facts: dict[str, Any]
+) -> None:
+    """Its parameters are counted before they take memory."""
+    folder = copy(text, tmp_path / "c")
+    edit(folder / "config.json", **facts)
+    assert "parameters, with" in refused(root, folder)
+
+
 def test_a_label_may_have_the_name_of_a_size(root: Path, tmp_path: Path, text: str) -> None:
     """The keys of label2id are labels, whatever their numbers."""
     folder = copy(text, tmp_path / "c")

@@ -13,7 +13,7 @@ from typing import Any
 
 from tritonkit.errors import BuildError
 from tritonkit.extras import need
-from tritonkit.repository.export.checkpoint_files import read_errors, read_json
+from tritonkit.repository.export.checkpoint_files import read_errors, read_json, weight_files
 from tritonkit.repository.export.quiet import quiet
 
 __all__ = ["FROM_FOLDER", "SIZES", "check_sizes", "load_network", "read_config", "read_facts"]
@@ -29,6 +29,10 @@ _BOUNDS = (
     (re.compile(r"vocab_size|max_position_embeddings|n_positions"), 1 << 24),
 )
 """Names of sizes in config.json -> the largest value, far above that of the largest networks."""
+_MOST_PARAMETERS_A_BYTE = 4
+"""Parameters for each byte of weights, above those of any format: 4 bits have 2."""
+_FEW_PARAMETERS = 1 << 22
+"""Parameters that may lack weights whatever the files' size, as those of a pooler or a small network do."""
 _OTHER_FILES = ("configuration_files", "transformers_weights")
 """Keys with which transformers reads other files than those that are checked."""
 _LABELS = ("id2label", "label2id")
@@ -86,10 +90,30 @@ def load_network(folder: Path, loader: str, **options: Any) -> tuple[Any, list[s
     """
     torch, transformers = need("torch", "build"), need("transformers", "models")
     with read_errors(folder, "weights that fit its config.json"), quiet():
-        module, report = getattr(transformers, loader).from_pretrained(
+        network = getattr(transformers, loader)
+        _check_memory(folder, network)
+        module, report = network.from_pretrained(
             str(folder), **FROM_FOLDER, use_safetensors=True, dtype=torch.float32, output_loading_info=True, **options
         )
     return module.eval(), sorted(report["missing_keys"])
+
+
+def _check_memory(folder: Path, network: Any) -> None:
+    """Refuse a network far larger than its files: transformers would fill the memory before it misses weights."""
+    torch = need("torch", "build")
+    automatic = hasattr(network, "from_config")
+    config = read_config(folder) if automatic else network.config_class.from_pretrained(str(folder), **FROM_FOLDER)
+    with torch.device("meta"):  # layers without memory
+        made = network.from_config(config) if automatic else network(config)
+    needed = sum(parameter.numel() for parameter in made.parameters())
+    stored = sum(file.stat().st_size for file in weight_files(folder))
+    if needed > _MOST_PARAMETERS_A_BYTE * stored + _FEW_PARAMETERS:
+        raise BuildError(
+            str(folder / "config.json"),
+            found=f"a network of {needed:,} parameters, with {stored:,} bytes of weights",
+            wanted="weights for all parameters that its config.json requires",
+            todo="copy config.json and the weights again from the original checkpoint",
+        )
 
 
 def check_sizes(where: Path, facts: Mapping[str, Any]) -> None:
