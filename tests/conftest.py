@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import hypothesis
+import numpy as np
 import pytest
 
 from tritonkit.repository.modelspec import Spec, load
@@ -114,3 +115,9 @@ def browser(tmp_path: Path) -> Iterator[Any]:
         yield chrome
     finally:
         chrome.quit()
+
+
+@pytest.fixture
+def random() -> np.random.Generator:
+    """The same random numbers for each test, whatever ran before it."""
+    return np.random.default_rng(0)

@@ -13,8 +13,7 @@ from tritonkit.repository.export import BuildCache
 from tritonkit.repository.export.artifact import MeasuredQuality
 from tritonkit.repository.modelspec import Spec
 
-RANDOM = np.random.default_rng(0)
-WEIGHTS = RANDOM.normal(size=(3, 4)).astype(np.float32)
+WEIGHTS = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
 
 
 def linear(weights: np.ndarray, shape: list[int | str], name: str = "x", dtype: int = TensorProto.FLOAT) -> bytes:

@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, numpy_helper
 
 from tests.conftest import WriteModel
-from tests.repository.optimize.linear import RANDOM, WEIGHTS, linear, measured
+from tests.repository.optimize.linear import WEIGHTS, linear, measured
 from tritonkit.errors import BuildError, GateError
 from tritonkit.repository.export import BuildCache
 from tritonkit.repository.export.artifact import MeasuredQuality
@@ -23,7 +23,7 @@ from tritonkit.repository.optimize.results import choose, evaluate, wanted_varia
 
 def table(count: int = 60) -> str:
     """CSV of random rows with the class that `WEIGHTS` give them."""
-    values = RANDOM.normal(size=(count, 4)).astype(np.float32)
+    values = np.random.default_rng(0).normal(size=(count, 4)).astype(np.float32)
     classes = (values @ WEIGHTS.T).argmax(axis=1)
     rows = [",".join(map(str, [*row.tolist(), "abc"[best]])) for row, best in zip(values, classes, strict=True)]
     return "\n".join(["one,two,three,four,label", *rows]) + "\n"

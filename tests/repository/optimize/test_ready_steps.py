@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import WriteModel
-from tests.repository.optimize.linear import RANDOM, WEIGHTS, linear, measured, npz
+from tests.repository.optimize.linear import WEIGHTS, linear, measured, npz
 from tritonkit.errors import BuildError
 from tritonkit.repository.export import BuildCache
 from tritonkit.repository.export.artifact import Signature, TensorInfo
@@ -76,10 +76,12 @@ def own_step(steps: Path, code: str = OWN, helper: str = "def double(x):\n    re
     (folder / "helper.py").write_text(helper)
 
 
-def test_a_step_of_the_folders_own(write_model: WriteModel, root: Path, tmp_path: Path) -> None:
+def test_a_step_of_the_folders_own(
+    write_model: WriteModel, root: Path, tmp_path: Path, random: np.random.Generator
+) -> None:
     """It runs in the build with the modules next to it, leaves no trace, and is listed among what a build runs."""
     own_step(root / "models" / "net" / "steps")
-    values = RANDOM.normal(size=(8, 4)).astype(np.float32)
+    values = random.normal(size=(8, 4)).astype(np.float32)
     data = npz(raw=values, labels=(values @ WEIGHTS.T).argmax(axis=1))
     before, path = set(sys.modules), list(sys.path)
     spec = write_model(WITH_OWN, m__onnx=linear(WEIGHTS, [4]), a__npz=data)
@@ -132,10 +134,12 @@ def test_a_step_that_does_not_run_in_a_build(
     assert sys.modules.get("triton_python_backend_utils") is utilities
 
 
-def test_the_networks_own_input_needs_no_step(write_model: WriteModel, root: Path, tmp_path: Path) -> None:
+def test_the_networks_own_input_needs_no_step(
+    write_model: WriteModel, root: Path, tmp_path: Path, random: np.random.Generator
+) -> None:
     """Arrays under the names of the network's inputs go past the steps before it."""
     own_step(root / "models" / "net" / "steps", "import no_such_package\n")
-    values = RANDOM.normal(size=(8, 4)).astype(np.float32)
+    values = random.normal(size=(8, 4)).astype(np.float32)
     data = npz(x=values, labels=(values @ WEIGHTS.T).argmax(axis=1))
     assert measured(write_model(WITH_OWN, m__onnx=linear(WEIGHTS, [4]), a__npz=data), tmp_path).value == 1.0
 

@@ -219,7 +219,9 @@ int tensorrt_version() {
   void* symbol = dlsym(open_libraries(), "getInferLibVersion");
   int (*version)() = nullptr;
   std::memcpy(&version, &symbol, sizeof version);
-  if (version == nullptr) throw Error(text(libraries().names.front(), " is not TensorRT's library: it has no getInferLibVersion; reinstall the package (docs/gpu.md)"));
+  if (version == nullptr)
+    throw Error(text(libraries().names.front(),
+                     " is not TensorRT's library: it has no getInferLibVersion; reinstall the package (docs/gpu.md)"));
   return version();
 }
 

@@ -13,7 +13,6 @@ from tritonkit.repository.export.scores import Score, score
 from tritonkit.repository.modelspec import Spec
 
 X = Signature((TensorInfo("x", "FP32", (2,)),), (), batched=True)
-RANDOM = np.random.default_rng(0)
 
 
 def text(metric: str, samples: str = "{jsonl: a.jsonl}", more: str = "") -> str:

@@ -9,7 +9,7 @@ import pytest
 from sklearn.metrics import f1_score, roc_auc_score
 
 from tests.conftest import WriteModel
-from tests.repository.export.ready.judging import RANDOM, judged, labelled, one_hot, rows, text
+from tests.repository.export.ready.judging import judged, labelled, one_hot, rows, text
 from tritonkit.errors import BuildError
 
 
@@ -123,10 +123,10 @@ def test_a_network_that_gives_the_class_itself(write_model: WriteModel) -> None:
 
 
 @pytest.mark.parametrize("name", ["f1", "f1_macro", "f1_micro"])
-def test_f1_says_which(write_model: WriteModel, name: str) -> None:
+def test_f1_says_which(write_model: WriteModel, name: str, random: np.random.Generator) -> None:
     """`f1` alone is macro, and is called so."""
-    labels = RANDOM.integers(3, size=40)
-    predicted = np.where(RANDOM.random(40) < 0.7, labels, 0)
+    labels = random.integers(3, size=40)
+    predicted = np.where(random.random(40) < 0.7, labels, 0)
     result = judged(labelled(write_model, name, *labels.tolist()), {"y": one_hot(*predicted)})
     average = "micro" if name == "f1_micro" else "macro"
     assert result.value == pytest.approx(f1_score(labels, predicted, average=average))
@@ -146,14 +146,14 @@ def test_several_labels_for_each_row(write_model: WriteModel) -> None:
     assert judged(spec, outputs).value == pytest.approx(expected)
 
 
-def test_auc_of_two_and_of_three_classes(write_model: WriteModel) -> None:
+def test_auc_of_two_and_of_three_classes(write_model: WriteModel, random: np.random.Generator) -> None:
     """From logits as scikit-learn computes it from probabilities."""
-    labels = RANDOM.integers(2, size=50)
-    logits = RANDOM.normal(size=(50, 2)).astype(np.float32)
+    labels = random.integers(2, size=50)
+    logits = random.normal(size=(50, 2)).astype(np.float32)
     result = judged(labelled(write_model, "auc", *labels.tolist()), {"y": logits})
     assert result.value == pytest.approx(roc_auc_score(labels, logits[:, 1] - logits[:, 0]))
-    labels = RANDOM.integers(3, size=50)
-    logits = RANDOM.normal(size=(50, 3)).astype(np.float32)
+    labels = random.integers(3, size=50)
+    logits = random.normal(size=(50, 3)).astype(np.float32)
     chances = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     result = judged(labelled(write_model, "auc", *labels.tolist()), {"y": logits})
     assert result.value == pytest.approx(roc_auc_score(labels, chances, multi_class="ovr"))
@@ -161,13 +161,13 @@ def test_auc_of_two_and_of_three_classes(write_model: WriteModel) -> None:
         judged(labelled(write_model, "auc", 1, 1), {"y": logits[:2]})
 
 
-def test_auc_of_a_variant_is_read_as_the_reference_is(write_model: WriteModel) -> None:
+def test_auc_of_a_variant_is_read_as_the_reference_is(write_model: WriteModel, random: np.random.Generator) -> None:
     """Logits of a variant may happen to look like probabilities, and probabilities of one to miss a sum of 1."""
     labels = [0, 1, 2, 0, 1, 2]
     spec = labelled(write_model, "auc", *labels)
-    logits = RANDOM.normal(size=(6, 3)).astype(np.float32)
+    logits = random.normal(size=(6, 3)).astype(np.float32)
     chances = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-    other = RANDOM.dirichlet((1, 1, 1), 6).astype(np.float32)
+    other = random.dirichlet((1, 1, 1), 6).astype(np.float32)
 
     def area(scores: np.ndarray) -> float:
         return float(np.mean([roc_auc_score(np.equal(labels, c), scores[:, c]) for c in range(3)]))

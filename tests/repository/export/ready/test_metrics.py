@@ -23,39 +23,37 @@ from tritonkit.repository.export.ready.metrics import (
     spearman,
 )
 
-RANDOM = np.random.default_rng(0)
-
 
 @pytest.mark.parametrize("average", ["macro", "micro"])
 @pytest.mark.parametrize("classes", [2, 5])
-def test_f1_of_one_class_each(average: str, classes: int) -> None:
+def test_f1_of_one_class_each(average: str, classes: int, random: np.random.Generator) -> None:
     """One right class for each item, with a class that is never predicted."""
-    labels = RANDOM.integers(classes, size=200)
-    predicted = np.where(RANDOM.random(200) < 0.6, labels, 0)
+    labels = random.integers(classes, size=200)
+    predicted = np.where(random.random(200) < 0.6, labels, 0)
     expected = f1_score(labels, predicted, average=average)
     assert f1_of_classes(predicted, labels, average) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("average", ["macro", "micro"])
-def test_f1_of_several_classes_each(average: str) -> None:
+def test_f1_of_several_classes_each(average: str, random: np.random.Generator) -> None:
     """Several right classes for each item, and one that no item has."""
-    labels = RANDOM.random((100, 4)) < [0.5, 0.2, 0.9, 0.0]
-    predicted = labels ^ (RANDOM.random((100, 4)) < 0.2)
+    labels = random.random((100, 4)) < [0.5, 0.2, 0.9, 0.0]
+    predicted = labels ^ (random.random((100, 4)) < 0.2)
     expected = f1_score(labels, predicted, average=average, zero_division=0)
     assert f1_of_columns(predicted, labels, average) == pytest.approx(expected)
 
 
-def test_auc_of_two_classes_with_ties() -> None:
+def test_auc_of_two_classes_with_ties(random: np.random.Generator) -> None:
     """Equal scores count half."""
-    labels = RANDOM.random(100) < 0.4
-    scores = np.round(labels + RANDOM.normal(size=100), 1)
+    labels = random.random(100) < 0.4
+    scores = np.round(labels + random.normal(size=100), 1)
     assert binary_auc(scores, labels) == pytest.approx(roc_auc_score(labels, scores))
 
 
-def test_auc_of_several_classes() -> None:
+def test_auc_of_several_classes(random: np.random.Generator) -> None:
     """Each class against all others, of probabilities."""
-    labels = RANDOM.integers(3, size=90)
-    logits = RANDOM.normal(size=(90, 3)) + np.eye(3)[labels]
+    labels = random.integers(3, size=90)
+    logits = random.normal(size=(90, 3)) + np.eye(3)[labels]
     chances = softmax(logits)
     expected = roc_auc_score(labels, chances, multi_class="ovr", average="macro")
     assert mean_auc(chances, labels[:, None] == np.arange(3)) == pytest.approx(expected)
@@ -67,10 +65,10 @@ def test_softmax_in_float64() -> None:
     assert np.isnan(softmax(np.array([[np.inf, 0]]))).all()
 
 
-def test_ranks_and_their_correlation() -> None:
+def test_ranks_and_their_correlation(random: np.random.Generator) -> None:
     """Equal values share their mean rank."""
-    left = np.round(RANDOM.normal(size=60), 1)
-    right = np.round(left + RANDOM.normal(size=60), 1)
+    left = np.round(random.normal(size=60), 1)
+    right = np.round(left + random.normal(size=60), 1)
     assert ranks(left) == pytest.approx(rankdata(left))
     assert spearman(left, right) == pytest.approx(spearmanr(left, right).statistic)
     assert spearman(np.ones(5), np.arange(5)) == 0
@@ -78,10 +76,10 @@ def test_ranks_and_their_correlation() -> None:
 
 @pytest.mark.parametrize("decimals", [6, 0])
 @pytest.mark.parametrize("count", [3, 10, 30])
-def test_ndcg_with_and_without_ties(count: int, decimals: int) -> None:
+def test_ndcg_with_and_without_ties(count: int, decimals: int, random: np.random.Generator) -> None:
     """Documents of equal score share their places; only the first ten places count."""
-    relevance = RANDOM.integers(4, size=count)
-    scores = np.round(RANDOM.normal(size=count), decimals)
+    relevance = random.integers(4, size=count)
+    scores = np.round(random.normal(size=count), decimals)
     assert ndcg(scores, relevance, 10) == pytest.approx(ndcg_score([relevance], [scores], k=10))
 
 

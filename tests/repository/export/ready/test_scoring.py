@@ -12,7 +12,7 @@ from scipy.spatial.distance import pdist
 from scipy.stats import spearmanr
 
 from tests.conftest import WriteModel
-from tests.repository.export.ready.judging import RANDOM, X, judged, labelled, one_hot, rows, text
+from tests.repository.export.ready.judging import X, judged, labelled, one_hot, rows, text
 from tritonkit.errors import BuildError, SpecError
 from tritonkit.repository.export.artifact import Signature, TensorInfo
 from tritonkit.repository.export.ready import vector_scores
@@ -125,10 +125,12 @@ def test_pairs_of_different_lengths(write_model: WriteModel) -> None:
         score(spec, "spearman", "quality.metric", outputs, outputs, True, read_samples(spec, X))
 
 
-def test_similarities_of_many_items_are_bounded(write_model: WriteModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_similarities_of_many_items_are_bounded(
+    write_model: WriteModel, monkeypatch: pytest.MonkeyPatch, random: np.random.Generator
+) -> None:
     """Their number grows with the square, so items are taken evenly from the whole."""
     monkeypatch.setattr(vector_scores, "_MOST_COMPARED", 5)
-    values, expected = RANDOM.normal(size=(2, 17, 4)).astype(np.float32)
+    values, expected = random.normal(size=(2, 17, 4)).astype(np.float32)
     spec = write_model(text("spearman"), m__onnx=b"", a__jsonl=rows(*['"z": 0'] * 17))
     result = judged(spec, {"y": values}, {"y": expected})
     taken = [0, 4, 8, 12, 16]
