@@ -78,6 +78,7 @@ def test_no_step_begins_after_the_end(tmp_path: Path) -> None:
     assert outcomes["late"].problem == "not run: no time was left"
 
 
+@pytest.mark.slow
 def test_a_program_that_takes_too_long_is_ended_with_its_children(tmp_path: Path) -> None:
     """Nothing goes on in the background, and the text says what was over."""
     pid = tmp_path / "pid"

@@ -18,6 +18,7 @@ def file(tmp_path: Path) -> str:
     return str(tmp_path / "net.json")
 
 
+@pytest.mark.slow
 def test_a_plan_without_a_project(file: str, tmp_path: Path) -> None:
     """In any folder: figures, tables and both files of the report."""
     out = tmp_path / "out"

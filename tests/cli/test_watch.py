@@ -93,6 +93,7 @@ def strangers(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Done]:
     return root, tritonkit("build", "--step-timeout", "2s", "--root", str(root), cwd=root)
 
 
+@pytest.mark.slow
 def test_text_of_native_code_cannot_act_on_a_terminal(strangers: tuple[Path, Done]) -> None:
     """ONNX Runtime logs a node's name: it is shown as text, behind a bar, and not on standard output."""
     done = strangers[1]
@@ -153,6 +154,7 @@ def test_a_build_that_is_ended_leaves_no_process(tmp_path: Path, number: signal.
     eventually(lambda: not Path(f"/proc/{worker}").exists())
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_an_engine_that_gives_nothing_back(tmp_path: Path) -> None:
     """Also one that has just begun. Python itself hears of it only after the step."""
     write(tmp_path, "endless", endless(), SAMPLES, INTERRUPTS)

@@ -122,6 +122,7 @@ def test_batches_answer_as_each_alone(start: Start) -> None:
     assert not answers.engine.open
 
 
+@pytest.mark.slow
 def test_a_full_cache_delays_and_loses_nothing(start: Start) -> None:
     """Eight sequences of a quarter of the cache each: some are computed twice, and all are whole."""
     answers = start(prefix_cache="false")

@@ -112,6 +112,7 @@ NOT_COMPILED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ENDLESS)
 def test_a_template_that_goes_on_for_ever_is_ended(name: str) -> None:
     """A counted budget ends the template, in the same place on every machine."""

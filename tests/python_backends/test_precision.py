@@ -112,6 +112,7 @@ def answers_capped(folder: Path, cap: str) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow
 def test_answers_are_those_of_fp32_with_each_instruction_set(tmp_path: Path) -> None:
     """Answers differ only by FP32's rounding: bfloat16 has three digits, and would miss it by far."""
     affine(tmp_path, [-1, 4])

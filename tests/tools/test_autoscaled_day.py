@@ -73,6 +73,7 @@ def test_never_more_than_the_most() -> None:
     assert day.late > 0.9
 
 
+@pytest.mark.slow
 def test_the_page_is_current() -> None:
     """Table and plot are what the tool writes."""
     assert main(["--check"]) == 0

@@ -114,6 +114,7 @@ def test_cancelling_the_task_stops_the_model(run: Callable[..., Any], counter: C
     run(program)
 
 
+@pytest.mark.slow
 def test_times(run: Callable[..., Any], counter: Counter) -> None:
     """A limit for the whole stream, and the client's own for each reply."""
 

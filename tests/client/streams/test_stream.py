@@ -135,6 +135,7 @@ def test_time_for_the_whole_stream(client: Client, counter: Counter) -> None:
     assert counter.stopped.wait(60)
 
 
+@pytest.mark.slow
 def test_time_for_each_reply(connect: Connect, models: dict[str, FakeModel], counter: Counter) -> None:
     """Without `timeout_s` the client's own is for each reply, so a long stream may go on."""
     with connect(models, timeout_s=1.0) as client:

@@ -134,6 +134,7 @@ def test_an_answer_that_is_too_large(connect: Connect, address: str) -> None:
     assert data_of(transport.send("ModelInfer", body(data=b"x"), 20.0)) == b"x"
 
 
+@pytest.mark.slow
 def test_what_a_model_declares_is_allowed(connect: Connect, address: str) -> None:
     """The limit grows with the models that the client learns, also after the first call."""
     limit = AnswerLimit()

@@ -66,6 +66,7 @@ def test_every_status_has_an_error_of_ours(connect: Connect, address: str, code:
         assert caught.value.code == code.name
 
 
+@pytest.mark.slow
 def test_the_deadline_is_kept_and_the_server_told(connect: Connect, address: str, answers: Answers) -> None:
     """The call ends on time, says how long it was allowed, and is soon cancelled at the server."""
     transport = connect(address)

@@ -122,6 +122,7 @@ def statuses(gateways: list[Gateway], name: str = "limited") -> tuple[Counter[in
     return counts, time.monotonic() - began
 
 
+@pytest.mark.slow
 def test_two_gateways_together_admit_one_rate(gateways: list[Gateway]) -> None:
     """Alone each would admit it: then there were twice as many."""
     counts, took_s = statuses(gateways)

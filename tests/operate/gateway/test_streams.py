@@ -89,6 +89,7 @@ def test_a_stream_lasts_as_long_as_its_caller_says(gateway: Gateway, server: Slo
         assert server.left.wait(PATIENCE_S)
 
 
+@pytest.mark.slow
 def test_a_stream_ends_after_its_key(gateway: Gateway, server: Slow) -> None:
     """A key that is revoked opens no more streams, and one that was open lasts no longer than `stream_s`."""
     server.left.clear()

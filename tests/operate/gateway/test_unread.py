@@ -92,6 +92,7 @@ def unread(gateway: Gateway, *headers: tuple[str, str]) -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("with_key", [False, True], ids=["stranger", "key"])
 def test_answers_that_nobody_reads(gateway: Gateway, with_key: bool) -> None:
     """They take no more than the gateway's limit, others are answered meanwhile, and the memory comes back."""

@@ -36,6 +36,7 @@ def now_s(redis: RedisServer) -> float:
     return float(seconds) + microseconds / 1e6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("per_s", "tokens"), [(200.0, 10), (99.9, 5), (100 / 3, 2)])
 def test_two_processes_together_admit_one_rate(start_redis: StartRedis, per_s: float, tokens: int) -> None:
     """They admit what the rate adds to an empty bucket, between the earliest and latest moment by Redis' clock."""

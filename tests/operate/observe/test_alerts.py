@@ -51,6 +51,7 @@ def as_test(case: Case) -> dict[str, object]:
     return {"interval": "1m", "input_series": series, "alert_rule_test": [entry]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BY_NAME)
 def test_an_alert_fires_when_it_should_and_not_close_by(name: str, tmp_path: Path) -> None:
     """With its labels, its summary, its cause and its command."""

@@ -43,6 +43,7 @@ def plan() -> Plan:
     return make_plan(MEASURED, DEMAND)
 
 
+@pytest.mark.slow
 def test_a_plan_has_replicas_cost_and_savings() -> None:
     """Figures that hang together."""
     made = plan()
@@ -96,6 +97,7 @@ def test_the_page_shows_all_of_it(price: object) -> None:
     assert "no autoscaling" in text
 
 
+@pytest.mark.slow
 def test_gpus_are_priced_and_their_energy_is_counted() -> None:
     """Two GPUs a replica at a price for each; 0.1 J a request is 0.028 kWh a million; without GPUs nothing is said."""
     measured = replace(MEASURED, gpus=2, energy_per_request_j=0.1)
@@ -189,6 +191,7 @@ def test_more_than_enough_seen_changes_nothing() -> None:
     assert Measured.from_dict(facts) == MEASURED
 
 
+@pytest.mark.slow
 def test_the_best_way_is_never_worse_than_the_present_one() -> None:
     """At no target that the page shows."""
     for made in (plan(), make_plan(replace(MEASURED, now=Point(FASTER, 8)), DEMAND)):

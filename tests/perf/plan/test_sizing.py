@@ -24,6 +24,7 @@ def test_one_replica_less_misses(rate: float) -> None:
         assert not FLEET.simulate(rate, sized.replicas - 1).holds(SLO)
 
 
+@pytest.mark.slow
 def test_more_rate_and_tighter_targets_need_more() -> None:
     """And bursts do."""
     base = size(FLEET, 3000.0, SLO)

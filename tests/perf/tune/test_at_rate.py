@@ -35,6 +35,7 @@ def simulated_at(point: Point) -> tuple[float, float]:
     return simulated.percentile_ms(99), used_s / len(moments)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("off", [1.0, 0.7, 1.4])
 @pytest.mark.parametrize(("name", "at"), [("latency", 0), ("cost", 1)])
 def test_the_best_at_a_rate_is_found(name: Any, at: int, off: float) -> None:

@@ -76,6 +76,7 @@ def test_an_axis_that_nothing_describes_is_tried_at_sensible_sizes(
     assert sizes(write_model, cache, content) == shapes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("of", "size"), [(12, 48), (24, 48), (20, 640), (18, 288), (22, 352)])
 def test_multiples_of_other_numbers_are_found(write_model: WriteModel, cache: BuildCache, of: int, size: int) -> None:
     """A small set of sizes has a multiple of each number that networks go down by."""
@@ -121,6 +122,7 @@ def test_a_network_that_runs_at_no_tried_size_says_which_keys_help(write_model: 
     assert "32, 64, 224" in error.wanted
 
 
+@pytest.mark.slow
 def test_described_sizes_that_do_not_run_name_the_same_keys(write_model: WriteModel, cache: BuildCache) -> None:
     """free_axes allows what the network refuses."""
     text = "name: net\nnetwork: {onnx: m.onnx, free_axes: {H: {max: 60}, W: {max: 60}}}\n"

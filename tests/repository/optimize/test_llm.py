@@ -70,6 +70,7 @@ def test_a_missing_package_is_said_before_the_checkpoint_is_trained(
     assert caught.value.todo.startswith("make optimize, or: pip install 'tritonkit[")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_the_engine_goes_on_as_the_network_does(tmp_path: Path, name: str) -> None:
     """Token by token, with pages instead of the network's own cache."""
@@ -85,6 +86,7 @@ def test_the_engine_goes_on_as_the_network_does(tmp_path: Path, name: str) -> No
     assert {"config.json", "tokenizer.json"} <= {file.name for file in out.iterdir()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weights", WEIGHTS)
 def test_fewer_bits_lose_little(tmp_path: Path, weights: Weights) -> None:
     """The log-likelihood stays near that of the network; the file is smaller."""
@@ -193,6 +195,7 @@ def test_a_spec_that_makes_no_sense_is_refused(tmp_path: Path, more: str, messag
         build_repository(root)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["context: 129", "max_tokens: 128"])
 def test_more_tokens_than_the_network_has_positions_for_are_refused(tmp_path: Path, key: str) -> None:
     """The build refuses them, not the server."""
@@ -221,6 +224,7 @@ def test_an_answer_that_the_cache_has_no_room_for_is_refused(tmp_path: Path) -> 
     assert generation_of(spec, artifact).max_tokens == 128
 
 
+@pytest.mark.slow
 def test_what_is_known_is_shown(tmp_path: Path) -> None:
     """Before anything is built, and of what lies in the cache; the served one is named, the FP32 one compared with."""
     root = write_project(tmp_path, "serving: {variant: llm-int8}\n")

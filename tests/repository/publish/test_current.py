@@ -232,6 +232,7 @@ def test_a_publish_that_was_killed_is_completed_before_models_are_compared(proje
     assert "# later" not in (out / "net" / "config.pbtxt").read_text()
 
 
+@pytest.mark.slow
 def test_a_changed_tritonkit_renders_again(project: Path, tmp_path: Path) -> None:
     """A clone is changed as an upgrade would: first a shipped step, then the code that renders."""
     clone = tmp_path / "clone"

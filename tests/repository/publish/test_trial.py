@@ -37,6 +37,7 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return requests
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("variant", ["onnx-fp32", "openvino-fp32"])
 def test_what_a_build_publishes_loads(

@@ -56,6 +56,7 @@ def test_a_torch_folder_from_a_file_here_builds(root: Path, tmp_path: Path) -> N
     assert build(plan(spec, cache), cache).signature.outputs[1].shape == (-1,)
 
 
+@pytest.mark.slow
 def test_names_inside_the_network_may_be_those_of_its_outputs(root: Path, tmp_path: Path) -> None:
     """The exporter names inner tensors after parameters and operators, such as `scale` and `embedding`."""
     (tmp_path / "net.py").write_text(

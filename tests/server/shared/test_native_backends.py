@@ -14,7 +14,7 @@ import pytest
 import tritonclient.grpc as grpc
 from onnx import TensorProto, helper
 
-from tests.server.onnx_models import BATCH, MERGING, identity, onnx_model, tensors, through
+from tests.server.onnx_models import BATCH, identity, onnx_model, tensors, through
 from tests.server.raw import Running, ask
 from tests.server.sharing import SharedBackends
 
@@ -48,7 +48,7 @@ sequence_batching {
 def write_networks(root: Path) -> None:
     """One of each type, a running sum, a product on two instances."""
     for name, kind in TYPES.items():
-        identity(root / f"type_{name.lower()}", kind, ["n", 3], SIZE + MERGING + through(f"{name} [3]"))
+        identity(root / f"type_{name.lower()}", kind, ["n", 3], SIZE + through(f"{name} [3]"))
     onnx_model(
         root / "sum",
         [

@@ -150,15 +150,16 @@ def test_a_much_longer_one_runs_apart(client: Client, request: pytest.FixtureReq
 
 def test_a_run_has_a_bounded_number_of_positions(client: Client) -> None:
     """Requests in order of length: 12 and 11 fill the bound, 9 with the next would cost more than 9 alone."""
-    requests = [of_length(n, start=10 * n) for n in (3, 12, 5, 9, 2, 11, 4)]
+    lengths = ((3, 1), (12, 1), (4, 1), (9, 1), (2, 2), (11, 1), (4, 1))
+    requests = [of_length(n, rows, 10 * n) for n, rows in lengths]
     answers = ask_together(client, "bounded", requests)
     widths = [check(*pair) for pair in zip(requests, answers, strict=True)]
-    assert widths == [5, 12, 5, 9, 5, 12, 5]
+    assert widths == [4, 12, 4, 9, 4, 12, 4]
 
 
 def test_a_request_beyond_the_bound_runs_alone(client: Client) -> None:
     """A request is not taken apart, and its neighbors are not padded to its length."""
-    requests = [of_length(2), of_length(MOST + 6), of_length(13, 2), of_length(3)]
+    requests = [of_length(2, 3), of_length(MOST + 6), of_length(13, 2), of_length(3, 2)]
     answers = ask_together(client, "bounded", requests)
     widths = [check(*pair) for pair in zip(requests, answers, strict=True)]
     assert widths == [3, MOST + 6, 13, 3]

@@ -233,6 +233,7 @@ def test_no_call_is_lost_while_pods_come_and_go(pod: Pod, names: NameServer, ser
 CANARY = {"canary": {"models": {"image": "tritonkit/models:2"}, "weight": 30}}
 
 
+@pytest.mark.slow
 @pytest.mark.needs("envoy")
 @pytest.mark.parametrize("pod", [CANARY], indirect=True)
 def test_a_canary_gets_its_part_and_costs_no_call(pod: Pod, names: NameServer, servers: list[Named]) -> None:

@@ -85,6 +85,7 @@ def test_parts_of_a_measured_model_were_measured_with_it(tmp_path: Path, profile
     assert read_facts(folder, values, profile).unmeasured == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
@@ -103,6 +104,7 @@ def test_values_that_contradict_the_measurement_are_refused(
         read_facts(repository, values, profile)
 
 
+@pytest.mark.slow
 def test_measurements_that_do_not_fit_are_refused(tmp_path: Path, repository: Path, profiled: Found) -> None:
     """An unknown model, one model twice, different machines, no measurement, or a target out of reach."""
     save(tmp_path / "a.json")

@@ -39,6 +39,7 @@ def cached(render: Render, kustomize: policies.Build, tmp_path_factory: pytest.T
     return built
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overlay", ["cpu", "gpu", "nvidia", "production"])
 def test_the_init_container_shares_a_volume(cached: policies.Build, overlay: str) -> None:
     """Triton does not see it; the policies and schemas of all overlays hold."""

@@ -65,6 +65,7 @@ def of_kind(resources: list[Resource], kind: str) -> dict[str, Resource]:
     return {one["metadata"]["name"]: one for one in resources if one["kind"] == kind}
 
 
+@pytest.mark.slow
 @every_overlay
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_schemas_accept_it(kustomize: Build, overlay: str, version: str) -> None:

@@ -25,6 +25,7 @@ def body(answer: Any) -> Any:
     return json.loads(answer["body"])
 
 
+@pytest.mark.slow
 def test_a_request_of_the_protocol_is_answered(digits: Function, example: Any) -> None:
     """The event is the request, the result the response, with the id that it brought."""
     outcome = digits.invoke(example | {"id": "42"})

@@ -36,6 +36,7 @@ ROWS = random(16, 32, seed=9)
 INDICES = np.random.default_rng(9).integers(0, 100, (4, 7))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [FP16, BF16])
 @pytest.mark.parametrize(("network", "x"), [(residual(), IMAGES), (perceptron(), ROWS), (words(), INDICES)])
 def test_half_the_bytes_and_nearly_the_same_outputs(

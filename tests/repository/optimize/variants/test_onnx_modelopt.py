@@ -71,6 +71,7 @@ def graph_of(result: Result) -> onnx.GraphProto:
     return onnx.load(result.artifact.folder / "model.onnx").graph
 
 
+@pytest.mark.slow
 @pytest.mark.needs("modelopt")
 @pytest.mark.parametrize(
     ("variant", "zero"), [("onnx-int8-qdq", TensorProto.INT8), ("onnx-fp8", TensorProto.FLOAT8E4M3FN)]
@@ -90,6 +91,7 @@ def test_quantized_files_are_judged_on_the_cpu(spec: Spec, cache: BuildCache, va
     assert [*result.artifact.folder.glob("model.*")] == [result.artifact.folder / "model.onnx"]
 
 
+@pytest.mark.slow
 @pytest.mark.needs("modelopt")
 def test_a_network_without_such_layers_is_refused(write_model: WriteModel, cache: BuildCache) -> None:
     """A file without a quantized layer would be FP16 under another name."""
@@ -100,6 +102,7 @@ def test_a_network_without_such_layers_is_refused(write_model: WriteModel, cache
     assert "quantizes no layer of it to INT8" in result.problem.found
 
 
+@pytest.mark.slow
 @pytest.mark.needs("modelopt")
 def test_functions_of_onnxruntime_stay_as_they_are(spec: Spec, cache: BuildCache) -> None:
     """Model Optimizer replaces some of them in its process, by which other variants would be made differently."""
@@ -107,6 +110,7 @@ def test_functions_of_onnxruntime_stay_as_they_are(spec: Spec, cache: BuildCache
     assert "modelopt" not in sys.modules
 
 
+@pytest.mark.slow
 @pytest.mark.needs("modelopt")
 def test_an_fp8_plan_is_built_for_cards_that_have_fp8(spec: Spec, cache: BuildCache) -> None:
     """TensorRT-RTX takes the types as the file has them, and would refuse older cards."""

@@ -74,6 +74,7 @@ def refused(spec: Spec, root: Path, variant: str = "torchscript") -> BuildError:
     return caught.value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("variant", "file"), [("torchscript", "model.pt"), ("torch-export", "program.pt2")], ids=["script", "program"]
 )
@@ -101,6 +102,7 @@ def test_a_program_comes_with_the_python_that_serves_it(write_model: WriteModel,
     assert torch.export.load(artifact.folder / "program.pt2").example_inputs is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["torchscript", "torch-export"])
 def test_the_runner_names_its_outputs_and_its_operators(write_model: WriteModel, root: Path, variant: str) -> None:
     """Outputs by the spec's names; the profile has the matrix product, slowest first."""
