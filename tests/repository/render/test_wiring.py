@@ -196,13 +196,6 @@ def test_a_parameter_given_twice_is_refused(tmp_path: Path) -> None:
         pipeline(parts, tmp_path).plans()
 
 
-def test_sequences_belong_to_the_network(tmp_path: Path) -> None:
-    """A step keeps nothing between requests."""
-    parts = [decode(serving={"sequence_batching": {}}), "network"]
-    with pytest.raises(RenderError, match=r"pipeline\.0\.serving\.sequence_batching"):
-        pipeline(parts, tmp_path).plans()
-
-
 def test_the_response_cache_is_the_ensembles(tmp_path: Path) -> None:
     """Answers are cached where clients call, so that a hit saves the steps too."""
     plans = by_name(pipeline([decode(), "network"], tmp_path, serving={"response_cache": True}))

@@ -93,9 +93,9 @@ def build_candidate(
 def _refuse(spec: Spec) -> None:
     """Refuse specs that cannot be released step by step."""
     serving = spec.model.serving
-    if serving.sequence_batching is not None:
+    if spec.keeps_sequences:
         raise UsageError(
-            f"{spec.file} serving.sequence_batching",
+            f"{spec.file} {'serving.sequence_batching' if serving.sequence_batching else 'pipeline'}",
             found="a model that keeps state between requests",
             wanted="one whose requests may go to either version",
             todo="tritonkit build, then: tritonkit down, up",

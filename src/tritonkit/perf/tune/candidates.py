@@ -49,7 +49,7 @@ def refuse(spec: Spec) -> None:
     """Refuse models that have nothing to choose by rate and latency."""
     serving = spec.model.serving
     for there, what in (
-        (serving.sequence_batching is not None, "sequences keep their instance"),
+        (spec.keeps_sequences, "sequences keep their instance"),
         (serving.decoupled, "a request has any number of answers"),
         (len(serving.instance_group) > 1, "several groups of instances"),
         (serving.response_cache, "the response cache is on, and its answers would be measured"),

@@ -64,6 +64,12 @@ class Spec:
         """The Triton model that holds the network: `digits_network`, or `digits` without steps."""
         return f"{self.name}_network" if self.steps else self.name
 
+    @property
+    def keeps_sequences(self) -> bool:
+        """Whether the network or a step keeps state between the requests of a sequence."""
+        by_step = any(step.contract.keeps_sequences for step in self.steps if step)
+        return by_step or self.model.serving.sequence_batching is not None
+
     @contextlib.contextmanager
     def places_in_errors(self) -> Iterator[None]:
         """Errors that name a setting of all targets name the target's own instead, if that one holds."""

@@ -100,6 +100,8 @@ class StepContract(Strict):
     """The whole of `step.yaml`."""
 
     description: str
+    keeps_sequences: bool = False
+    """Whether it keeps something between the requests of a sequence."""
     parameters: dict[str, StepParameter] = {}
     inputs: dict[str, Alternatives]
     outputs: dict[str, Alternatives]

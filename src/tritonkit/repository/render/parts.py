@@ -24,6 +24,7 @@ from tritonkit.repository.render.engines import (
 )
 from tritonkit.repository.render.language import generation_of
 from tritonkit.repository.render.step_code import step_code
+from tritonkit.repository.render.step_sequences import with_sequences
 from tritonkit.repository.render.values import Kind
 from tritonkit.resources import STEPS, shipped
 
@@ -231,13 +232,7 @@ def labels_of(serving: Fields, spec: Spec, section: str) -> dict[str, Path]:
 
 
 def _step(step: ResolvedStep, entry: PipelineStep, section: str, spec: Spec) -> Part:
-    if entry.serving.sequence_batching is not None:
-        raise RenderError(
-            f"{spec.file} {section}.sequence_batching",
-            found="it is given for a step",
-            wanted="sequences only for the network: a step keeps nothing between requests",
-            todo="move it to serving of the network",
-        )
+    serving = with_sequences(step, entry, section, spec)
     placed: dict[str, dict[str, Path]] = {"model": {}, "version": step_code(step, spec)}
     for name, file in step.files.items():
         placed[step.contract.parameters[name].place][file.name] = file
@@ -245,13 +240,13 @@ def _step(step: ResolvedStep, entry: PipelineStep, section: str, spec: Spec) -> 
         model=step.name,
         section=section,
         backend="python",
-        serving=entry.serving,
+        serving=serving,
         inputs=_ports(step.inputs, entry.inputs, step.optional),
         outputs=_ports(step.outputs, entry.outputs),
         is_step=True,
         parameters=step.parameters | _native(step) | _calls(entry.calls),
         version_files=placed["version"],
-        model_files=placed["model"] | labels_of(entry.serving, spec, section),
+        model_files=placed["model"] | labels_of(serving, spec, section),
     )
 
 

@@ -172,7 +172,9 @@ def _serving_parameters(
 ) -> dict[str, str]:
     """Parameters that do not depend on the cores."""
     tried = verdict or (None if part.is_step else common.artifact.independence)
-    shipped, declared = STEP in part.parameters, part.serving.independent_items
+    # An item of a sequence depends on those before it.
+    shipped = STEP in part.parameters and part.serving.sequence_batching is None
+    declared = part.serving.independent_items
     return (
         _warmup_parameter(part)
         | plan_padding(part, max_batch_size)
