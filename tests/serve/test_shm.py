@@ -10,7 +10,7 @@ import pytest
 from tests.server.models import ModelText, ensemble, write_repository
 from tritonkit.errors import ServerStartError
 from tritonkit.serve.repository import read_models
-from tritonkit.serve.shm import MIB, ShmPlan, StubMemory, check_room, plan, tensor_bytes
+from tritonkit.serve.shm import MIB, ShmPlan, StubMemory, check_room, largest_message, plan, tensor_bytes
 
 
 def planned(folder: Path, **configs: str) -> ShmPlan:
@@ -93,6 +93,31 @@ def test_open_axes_are_as_long_as_the_longest_warm_up(tmp_path: Path) -> None:
     assert sizes == {"silent": 7 + 1, "told": 25 + 1}
 
 
+def test_open_axes_of_one_tensor_are_those_of_its_sample(tmp_path: Path) -> None:
+    """Two open axes of different sizes are not taken for two of the longer size, in a stub or in a request."""
+    text = (
+        'backend: "python" max_batch_size: 8 input { name: "x" data_type: TYPE_FP32 dims: [-1, -1] }'
+        ' output { name: "y" data_type: TYPE_FP32 dims: [-1, -1] } model_warmup { name: "w" batch_size: 1'
+        ' inputs { key: "x" value { data_type: TYPE_FP32 dims: [32, 8192] zero_data: true } } }'
+    )
+    write_repository(tmp_path, {"net": ModelText(text, None)})
+    models = read_models(tmp_path)
+    # 8 items of 32 x 8192 floats are 8 MiB, as input and as output; a request may have both axes four times as long.
+    assert plan(models).models[0].bytes_each == (0.5 + 1.5 * 16 + 0.5 + 1) * MIB
+    assert largest_message(models) == (16 * 8 + 1) * MIB
+
+
+def test_an_output_with_more_open_axes_than_any_input_takes_the_longest_for_each(tmp_path: Path) -> None:
+    """Scores of each token for each other one follow from the number of tokens."""
+    text = (
+        'backend: "python" max_batch_size: 1 input { name: "ids" data_type: TYPE_INT32 dims: [-1] }'
+        ' output { name: "y" data_type: TYPE_FP32 dims: [-1, -1] } model_warmup { name: "w" batch_size: 1'
+        ' inputs { key: "ids" value { data_type: TYPE_INT32 dims: [1024] zero_data: true } } }'
+    )
+    write_repository(tmp_path, {"net": ModelText(text, None)})
+    assert plan(read_models(tmp_path)).models[0].bytes_each == (7 + 1) * MIB  # 0.5 + 1.5 x 4.004, in whole MiB, and 1
+
+
 def test_a_sample_says_how_large_a_text_is(tmp_path: Path) -> None:
     """BYTES are taken for 64 KiB unless the warm-up sample is larger."""
     text = (
@@ -107,7 +132,7 @@ def test_a_sample_says_how_large_a_text_is(tmp_path: Path) -> None:
 
 
 def test_the_size_of_an_item() -> None:
-    """The open axis and the size of a BYTES value are the caller's; a scalar has one value."""
+    """The open axes' product and the size of a BYTES value are the caller's; a scalar has one value."""
     assert tensor_bytes("TYPE_FP16", [2, -1, 3], 10, 0) == 2 * 10 * 3 * 2
     assert tensor_bytes("TYPE_STRING", [3], 1, 100) == 3 * 104
     assert tensor_bytes("TYPE_INT64", [], 1, 0) == 8

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tritonkit.errors import TritonkitError
+from tritonkit.repository.export.adapted import adapt, holds_one_item
 from tritonkit.repository.export.artifact import Artifact, Signature
 from tritonkit.repository.export.onnx_facts import OnnxFacts, read_onnx
 from tritonkit.repository.export.onnx_file import batch_axis_missing, check_against_spec, data_of, read_signature
@@ -118,6 +119,7 @@ def _signature(spec: Spec) -> tuple[OnnxFacts | None, Signature | None]:
         return None, Signature.declared(spec)
     where, file = f"{spec.file} network.onnx", _onnx_file(spec)
     facts, model = read_onnx(file, where)
+    adapt(model, spec, free=batched and holds_one_item(model, spec))
     if spec.model.serving.max_batch_size is None and batch_axis_missing(model):
         batched = False
     return facts, check_against_spec(read_signature(model, where, batched), spec, file.name)

@@ -12,12 +12,10 @@ from tritonkit.serve.core.rest import CONTAINER_MIB
 from tritonkit.serve.shm import (
     MIB,
     SLACK,
-    dtype_name,
+    item_bytes,
     largest_file,
     largest_message,
-    largest_sample,
     plan,
-    tensor_bytes,
 )
 
 if TYPE_CHECKING:
@@ -124,11 +122,8 @@ def gpu_needs(model: ServedModel) -> GpuNeeds:
 
 def batch_bytes(model: ServedModel) -> int:
     """Bytes of a model's largest batch, inputs and outputs together."""
-    config = model.config
-    axis, element = largest_sample(model)
-    tensors = (*config.input, *config.output)
-    item = sum(tensor_bytes(dtype_name(tensor), tensor.dims, axis, element) for tensor in tensors)
-    return int(item * max(1, config.max_batch_size))
+    items: int = max(1, model.config.max_batch_size)
+    return items * item_bytes(model)
 
 
 def compose_text(needs: ContainerNeeds, source: str, cores: int | None) -> str:

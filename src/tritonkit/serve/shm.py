@@ -30,6 +30,7 @@ __all__ = [
     "StubMemory",
     "check_room",
     "dtype_name",
+    "item_bytes",
     "largest_file",
     "largest_message",
     "plan",
@@ -136,11 +137,30 @@ def check_room(plan: ShmPlan, folder: Path) -> None:
     )
 
 
-def tensor_bytes(dtype: str, dims: Sequence[int], free_axis: int, element: int) -> int:
-    """Bytes of one item: `free_axis` stands for an axis of -1, `element` for one BYTES value."""
-    count = math.prod(free_axis if size < 0 else size for size in dims)
+def tensor_bytes(dtype: str, dims: Sequence[int], open_values: int, element: int) -> int:
+    """Bytes of one item: `open_values` is the product of all axes of -1, `element` stands for one BYTES value."""
+    count = math.prod(size for size in dims if size >= 0) * (open_values if any(size < 0 for size in dims) else 1)
     datatype = BY_CONFIG.get(dtype)
     return count * ((datatype.size if datatype else None) or element + 4)
+
+
+def item_bytes(model: ServedModel, *, outputs: bool = True, factor: int = 1, least: int = 0) -> int:
+    """Bytes of one item of a model: its inputs, and with `outputs` also those.
+
+    Args:
+        model: the model.
+        outputs: whether outputs count.
+        factor: the factor by which an open axis or a BYTES value may exceed the warm-up's samples.
+        least: bytes that a BYTES value may have in any case.
+    """
+    config, largest = model.config, largest_sample(model)
+    element = max(least, factor * largest.element)
+    total = 0
+    for tensor in (*config.input, *(config.output if outputs else ())):
+        axes = sum(size < 0 for size in tensor.dims)
+        values = factor**axes * largest.open_values(tensor.name, axes)
+        total += tensor_bytes(dtype_name(tensor), tensor.dims, values, element)
+    return total
 
 
 def _instances(model: ServedModel, gpus: int) -> int:
@@ -157,30 +177,50 @@ def _devices(group: Any, gpus: int) -> int:
 
 
 def _need(model: ServedModel) -> int:
-    config = model.config
-    free_axis, element = largest_sample(model)
-    item: int = sum(
-        tensor_bytes(dtype_name(tensor), tensor.dims, free_axis, element) for tensor in (*config.input, *config.output)
-    )
-    batch: int = item * max(1, config.max_batch_size)
+    batch: int = item_bytes(model) * max(1, model.config.max_batch_size)
     need = math.ceil((OVERHEAD + SLACK * batch) / MIB) * MIB
     return need if need == MIB else need + GROWTH
 
 
-def largest_sample(model: ServedModel) -> tuple[int, int]:
-    """The longest open axis that a warm-up tensor fills, and its largest BYTES value, in bytes."""
+@dataclass(frozen=True)
+class LargestSample:
+    """The largest sizes that a model's warm-up shows.
+
+    Args:
+        axes: input name -> the sizes of its open axes, largest first.
+        element: the largest BYTES value, in bytes.
+    """
+
+    axes: dict[str, tuple[int, ...]]
+    element: int
+
+    def open_values(self, name: str, axes: int) -> int:
+        """The product of a tensor's open axes, of which there are `axes`.
+
+        A tensor without a sample takes the largest sizes of one that has as many open axes, else of the longest one.
+        """
+        if name in self.axes:
+            return math.prod(self.axes[name])
+        longest = max((sizes[0] for sizes in self.axes.values()), default=FREE_AXIS)
+        others = [math.prod(sizes[:axes]) for sizes in self.axes.values() if len(sizes) >= axes]
+        return max(others, default=longest**axes)
+
+
+def largest_sample(model: ServedModel) -> LargestSample:
+    """The longest open axes that warm-up tensors fill, and the largest BYTES value."""
     open_axes = {
-        (tensor.name, axis) for tensor in model.config.input for axis, size in enumerate(tensor.dims) if size < 0
+        tensor.name: [axis for axis, size in enumerate(tensor.dims) if size < 0] for tensor in model.config.input
     }
-    longest, element = 0, BYTES_ELEMENT
+    largest: dict[str, tuple[int, ...]] = {}
+    element = BYTES_ELEMENT
     for warmup in model.config.model_warmup:
         for name, sample in warmup.inputs.items():
-            sizes = [size for axis, size in enumerate(sample.dims) if (name, axis) in open_axes]
-            longest = max(longest, *sizes, 0)
+            if sizes := sorted((sample.dims[axis] for axis in open_axes.get(name, ())), reverse=True):
+                largest[name] = max(largest.get(name, ()), tuple(sizes), key=math.prod)
             file = model.folder / "warmup" / sample.input_data_file
             if dtype_name(sample) == "TYPE_STRING" and sample.input_data_file and file.is_file():
                 element = max(element, file.stat().st_size)
-    return longest or FREE_AXIS, element
+    return LargestSample(largest, element)
 
 
 def dtype_name(tensor: Any) -> str:
@@ -207,9 +247,5 @@ def largest_file(plan: ShmPlan, message_bytes: int) -> int:
 
 
 def _request(model: ServedModel) -> int:
-    axis, element = largest_sample(model)
-    item = sum(
-        tensor_bytes(dtype_name(tensor), tensor.dims, _OPEN * axis, max(_ELEMENT, _OPEN * element))
-        for tensor in model.config.input
-    )
-    return int(item * max(1, model.config.max_batch_size))
+    items: int = max(1, model.config.max_batch_size)
+    return items * item_bytes(model, outputs=False, factor=_OPEN, least=_ELEMENT)

@@ -247,3 +247,11 @@ def test_an_input_as_long_as_what_a_step_gives_is_refused_even_if_declared(tmp_p
             network={"inputs": {"pixels": free, "mask": free}, "free_axes": {"length": {"max": 9}}},
         ).plans()
     assert "as long as pixels, which they do not know" in caught.value.found
+
+
+def test_the_batch_axis_of_a_file_for_one_item_is_named(tmp_path: Path) -> None:
+    """The spec can leave it out, which is not to be guessed from two shapes."""
+    case = pipeline([decode(), "network", PICK], tmp_path, inputs={"pixels": ["FP32", [1, 4]]})
+    with pytest.raises(RenderError) as caught:
+        case.plans()
+    assert "list the file's inputs under network.inputs without it" in caught.value.todo

@@ -14,6 +14,7 @@ from typing import Any
 
 from tritonkit.errors import BuildError
 from tritonkit.extras import need
+from tritonkit.repository.export.adapted import adapted_copy
 from tritonkit.repository.export.artifact import Artifact, Independence, Signature
 from tritonkit.repository.export.batching import DECLARED, demand, hold_to_demand
 from tritonkit.repository.export.checkpoint import Checkpoint
@@ -84,6 +85,8 @@ class Job:
         """Outputs of the PyTorch module that are not tensors, each with a reason."""
         self._base = base
         self._find_base = find_base
+        self.for_one_item = False
+        """Whether the user's ONNX file was exported for one item; known when `source` was read."""
         self._independence: Independence | None = None
         self._given: dict[Signature, PreparedSamples] = {}
         self._transform = transform
@@ -178,10 +181,15 @@ class Job:
         try:
             verdict = self._proven(signature, lambda b: run_session(session, b, where), self.source)
         except BuildError as error:
-            if demand(self.spec.model.serving) != "open" or not self._runs_whole(model, where):
+            if self.for_one_item:
+                verdict = Independence("fixed", error.found)
+            elif demand(self.spec.model.serving) != "open" or not self._runs_whole(model, where):
                 raise
-            self._independence = Independence("unknown", f"one item alone does not run: {error.found}")
-            return False
+            else:
+                self._independence = Independence("unknown", f"one item alone does not run: {error.found}")
+                return False
+        if self.for_one_item and not verdict.holds:
+            verdict = Independence("fixed", f"the file was exported for one item, and with two: {verdict.seen}")
         hold_to_demand(self.spec, verdict, self.source.name)
         self._independence = verdict
         network = self.spec.model.network
@@ -234,16 +242,24 @@ class Job:
 
     @cached_property
     def source(self) -> Path:
-        """The user's ONNX file; with `network.fill`, a copy that fills those inputs itself."""
+        """The user's ONNX file, or a copy with the spec's sizes, which fills the inputs of `network.fill` itself."""
         reference = self.spec.model.network.onnx
         if reference is None:
             raise ValueError("the network of this spec is not an ONNX file")
         source = resolve_file(reference, self.spec, "network.onnx")
-        if not self.spec.model.network.fill:
-            return source
+        if self.spec.model.network.fill:
+            source = filled_copy(self.spec, source, self._folder)
+        if self.spec.model.network.inputs:
+            where = f"{self.spec.file} network.onnx"
+            source, self.for_one_item = adapted_copy(source, self.spec, self._folder, where)
+        return source
+
+    @cached_property
+    def _folder(self) -> Path:
+        """A folder for copies of the user's file, which is there as long as this job."""
         folder = Path(tempfile.mkdtemp(prefix="tritonkit-"))
-        weakref.finalize(self, shutil.rmtree, folder, True)  # it is there as long as this job
-        return filled_copy(self.spec, source, folder)
+        weakref.finalize(self, shutil.rmtree, folder, True)
+        return folder
 
     @cached_property
     def number_format(self) -> str:

@@ -57,6 +57,8 @@ def _of_onnxruntime(
         shapes = runner.output_shapes()
         _hold(job, shapes, actual)
     where = f"{job.spec.file} output"
+    if job.one_by_one:  # of a file for one item the engine knows that, too
+        shapes = {name: (None, *shape[1:]) if shape[:1] == (1,) else shape for name, shape in shapes.items()}
     outputs = tuple(_described(output, shapes[output.name], signature.batched, where) for output in signature.outputs)
     return runner, replace(signature, outputs=outputs)
 

@@ -122,10 +122,19 @@ def _meet(edge: _Edge, part: Part, port: Port, where: str) -> TensorInfo:
             f"{where} {edge.tensor}",
             found=f"{source} {_describe(one)}; {part.model} takes {_describe(other)}",
             wanted="one dtype and shape at both ends",
-            todo="change a parameter of the step, or join other tensors with inputs: and outputs:",
+            todo=_advice(one, other),
         )
     axes = tuple(a or b for a, b in zip(one.axis_names, other.axis_names, strict=True))
     return replace(one, shape=tuple(map(max, one.shape, other.shape)), axes=axes)
+
+
+def _advice(one: TensorInfo, other: TensorInfo) -> str:
+    if other.shape[:1] == (1,) and len(other.shape) == len(one.shape) + 1:
+        return (
+            f"if the 1 in front of {other.name} is the batch of an exported file, list the file's inputs under"
+            " network.inputs without it, and leave serving.max_batch_size out"
+        )
+    return "change a parameter of the step, or join other tensors with inputs: and outputs:"
 
 
 def _check_connected(parts: tuple[Part, ...], edges: list[_Edge], where: str) -> None:
