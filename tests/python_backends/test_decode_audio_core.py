@@ -240,6 +240,8 @@ def test_silence_can_be_normalized() -> None:
         (16_001, {"buckets": ()}, 16_001),
         (16_001, {"buckets": (), "multiple": 160}, 16_160),
         (1, {"buckets": (0.01,), "multiple": 320}, 320),
+        (1, {"length": 480_000}, 480_000),
+        (300_000, {"length": 480_100, "multiple": 320}, 480_100),
     ],
 )
 def test_padding(samples: int, more: dict[str, object], length: int) -> None:
@@ -267,6 +269,8 @@ def test_an_empty_batch() -> None:
         ("max_seconds", float("nan")),
         ("max_seconds", float("inf")),
         ("buckets", (1.0, 0.0)),
+        ("length", 479_999),
+        ("length", -1),
         ("buckets", (float("nan"),)),
         ("multiple", 0),
         ("max_bytes", 0),

@@ -118,6 +118,33 @@ def test_an_output_with_more_open_axes_than_any_input_takes_the_longest_for_each
     assert plan(read_models(tmp_path)).models[0].bytes_each == (7 + 1) * MIB  # 0.5 + 1.5 x 4.004, in whole MiB, and 1
 
 
+def test_open_axes_between_models_are_as_long_as_the_other_end_says(tmp_path: Path) -> None:
+    """A step's output has the size that the next model's input has: fixed, or at most in its warm-up."""
+    tensors = (
+        'input {{ name: "x" data_type: TYPE_FP32 dims: [{}] }} output {{ name: "y" data_type: TYPE_FP32 dims: [{}] }}'
+    )
+    warmup = (
+        f'model_warmup {{ name: "l" batch_size: 1 inputs {{ key: "x" value'
+        f" {{ data_type: TYPE_FP32 dims: [{MIB}] zero_data: true }} }} }}"
+    )
+
+    def python(inside: str, outside: str, more: str = "") -> str:
+        return f'backend: "python" max_batch_size: 2 {tensors.format(inside, outside)} {more}'
+
+    made = planned(
+        tmp_path,
+        first=python("1", "-1"),
+        second=python("-1", "-1"),
+        third=python(str(MIB), "1"),
+        warmed=python("-1", "1", warmup),
+        whole=ensemble("first", "second", "third").config,
+        other=ensemble("second", "warmed").config,
+    )
+    sizes = {need.model: need.bytes_each // MIB for need in made.models}
+    # 2 items of 4 MiB, with those whose own dims do not say so.
+    assert sizes == {"first": 1, "second": 14, "third": 14, "warmed": 14}
+
+
 def test_a_sample_says_how_large_a_text_is(tmp_path: Path) -> None:
     """BYTES are taken for 64 KiB unless the warm-up sample is larger."""
     text = (

@@ -36,6 +36,7 @@ class Settings:
     rate: int = 16_000
     max_seconds: float = 30.0
     buckets: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
+    length: int = 0
     multiple: int = 1
     normalize: bool = False
     attention_mask: bool = False
@@ -50,14 +51,25 @@ class Settings:
             raise ValueError(f"parameter max_seconds: found {self.max_seconds}, wanted a number above 0")
         if not all(0 < bucket < float("inf") for bucket in self.buckets):
             raise ValueError(f"parameter buckets: found {self.buckets}, wanted seconds above 0")
+        if self.length and self.length < self._most:
+            raise ValueError(
+                f"parameter length: found {self.length}, wanted at least {self._most}, the samples of max_seconds, or 0"
+            )
         for name in ("multiple", "max_bytes"):
             if getattr(self, name) < 1:
                 raise ValueError(f"parameter {name}: found {getattr(self, name)}, wanted at least 1")
 
-    def length(self, samples: int) -> int:
+    @property
+    def _most(self) -> int:
+        """Samples of the longest waveform."""
+        return ceil(self.max_seconds * self.rate)
+
+    def padded(self, samples: int) -> int:
         """The length that a request is padded to whose longest waveform has this many samples."""
+        if self.length:
+            return self.length
         shorter = (ceil(seconds * self.rate) for seconds in sorted(self.buckets) if seconds < self.max_seconds)
-        lengths = (*shorter, ceil(self.max_seconds * self.rate)) if self.buckets else ()
+        lengths = (*shorter, self._most) if self.buckets else ()
         length = next((length for length in lengths if length >= samples), samples)
         return ceil(length / self.multiple) * self.multiple
 
@@ -95,7 +107,7 @@ def decode_audio(data: bytes, settings: Settings) -> np.ndarray:
 def pad(waveforms: Sequence[np.ndarray], settings: Settings) -> dict[str, np.ndarray]:
     """The outputs of a request with these waveforms: all of one length, with zeros after the sound."""
     samples = np.array([[len(waveform)] for waveform in waveforms], dtype=np.int32).reshape(-1, 1)
-    length = settings.length(int(samples.max(initial=1)))
+    length = settings.padded(int(samples.max(initial=1)))
     padded = np.zeros((len(waveforms), length), dtype=np.float32)
     for row, waveform in zip(padded, waveforms, strict=True):
         row[: len(waveform)] = waveform

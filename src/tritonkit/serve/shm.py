@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import math
 import os
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.datatypes import BY_CONFIG
@@ -105,8 +108,12 @@ def plan(models: Iterable[ServedModel], python_run: Collection[str] = ("python",
         python_run: the backends that Python stubs run.
         gpus: the number of GPUs, each of which has the instances of a group that names none.
     """
+    models = list(models)
+    axes = _joined_axes(models)
     needs = tuple(
-        StubMemory(model.name, _instances(model, gpus), _need(model)) for model in models if model.backend in python_run
+        StubMemory(model.name, _instances(model, gpus), _need(model, axes))
+        for model in models
+        if model.backend in python_run
     )
     return ShmPlan(
         models=needs,
@@ -144,11 +151,18 @@ def tensor_bytes(dtype: str, dims: Sequence[int], open_values: int, element: int
     return count * ((datatype.size if datatype else None) or element + 4)
 
 
-def item_bytes(model: ServedModel, *, outputs: bool = True, factor: int = 1, least: int = 0) -> int:
+_Axes = Mapping[tuple[str, str, int], int]
+"""Model, tensor and number of an axis -> its size."""
+
+
+def item_bytes(
+    model: ServedModel, axes: _Axes | None = None, *, outputs: bool = True, factor: int = 1, least: int = 0
+) -> int:
     """Bytes of one item of a model: its inputs, and with `outputs` also those.
 
     Args:
         model: the model.
+        axes: sizes of open axes that other models show.
         outputs: whether outputs count.
         factor: the factor by which an open axis or a BYTES value may exceed the warm-up's samples.
         least: bytes that a BYTES value may have in any case.
@@ -157,9 +171,14 @@ def item_bytes(model: ServedModel, *, outputs: bool = True, factor: int = 1, lea
     element = max(least, factor * largest.element)
     total = 0
     for tensor in (*config.input, *(config.output if outputs else ())):
-        axes = sum(size < 0 for size in tensor.dims)
-        values = factor**axes * largest.open_values(tensor.name, axes)
-        total += tensor_bytes(dtype_name(tensor), tensor.dims, values, element)
+        dims = list(tensor.dims)
+        if axes:
+            dims = [
+                axes.get((model.name, tensor.name, axis), size) if size < 0 else size for axis, size in enumerate(dims)
+            ]
+        open_axes = sum(size < 0 for size in dims)
+        values = factor**open_axes * largest.open_values(tensor.name, open_axes)
+        total += tensor_bytes(dtype_name(tensor), dims, values, element)
     return total
 
 
@@ -176,8 +195,42 @@ def _devices(group: Any, gpus: int) -> int:
     return max(1, len(group.gpus) or (gpus if group.kind == group.KIND_GPU else 1))
 
 
-def _need(model: ServedModel) -> int:
-    batch: int = item_bytes(model) * max(1, model.config.max_batch_size)
+def _joined_axes(models: Sequence[ServedModel]) -> _Axes:
+    """The largest size that an ensemble's tensor is known to have at any of its ends, for the axes of all of them.
+
+    The size of a step's output is often known only to the network behind it.
+    """
+    known = {model.name: _known_axes(model) for model in models}
+    joined: dict[tuple[str, str, int], int] = {}
+    for model in models:
+        ends: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
+        for step in model.config.ensemble_scheduling.step:
+            for own, tensor in (*step.input_map.items(), *step.output_map.items()):
+                ends[tensor].append((step.model_name, own))
+        for tensors in ends.values():
+            sizes: defaultdict[int, int] = defaultdict(int)
+            for name, own in tensors:
+                for axis, size in known.get(name, {}).get(own, {}).items():
+                    sizes[axis] = max(sizes[axis], size)
+            for (name, own), (axis, size) in product(tensors, sizes.items()):
+                joined[name, own, axis] = max(size, joined.get((name, own, axis), 0))
+    return joined
+
+
+def _known_axes(model: ServedModel) -> dict[str, dict[int, int]]:
+    """The sizes of a model's axes by tensor: fixed ones, and the largest of the warm-up."""
+    known: defaultdict[str, dict[int, int]] = defaultdict(dict)
+    for tensor in (*model.config.input, *model.config.output):
+        known[tensor.name] = {axis: size for axis, size in enumerate(tensor.dims) if size > 0}
+    for warmup in model.config.model_warmup:
+        for name, sample in warmup.inputs.items():
+            for axis, size in enumerate(sample.dims):
+                known[name][axis] = max(size, known[name].get(axis, 0))
+    return known
+
+
+def _need(model: ServedModel, axes: _Axes) -> int:
+    batch: int = item_bytes(model, axes) * max(1, model.config.max_batch_size)
     need = math.ceil((OVERHEAD + SLACK * batch) / MIB) * MIB
     return need if need == MIB else need + GROWTH
 

@@ -88,6 +88,12 @@ def test_a_step_of_ones_own_may_depend_on_its_parameters(write_model: WriteModel
     assert step.outputs == {"y": ("UINT8", (5,))}
 
 
+def test_a_size_of_zero_leaves_the_axis_free(write_model: WriteModel, root: Path) -> None:
+    """A step may have a parameter that fixes a length, or leaves it to each request."""
+    own_step(root)
+    assert resolved(write_model, "{size: 0}", "mine").outputs == {"y": ("FP32", (-1,))}
+
+
 @pytest.mark.parametrize(
     ("parameters", "shape"),
     [("{}", None), ("{order: last}", None), ("{more: true}", (3, -1)), ("{more: true, order: last}", (-1, 3))],

@@ -277,3 +277,28 @@ def tower_checkpoint(folder: Path, family: str = "CLIP", seed: int = 0) -> Path:
     facts = {"image_processor_type": f"{family}ImageProcessor", **sizes}
     (folder / "preprocessor_config.json").write_text(json.dumps(facts))
     return folder
+
+
+def whisper_checkpoint(folder: Path, head: str, seconds: int = 2, mels: int = 80, **settings: Any) -> Path:
+    """A checkpoint of Whisper with a head such as Model or ForConditionalGeneration, for sounds of some seconds."""
+    import torch
+    import transformers
+
+    sizes = {"d_model": 32, "vocab_size": 64, "max_target_positions": 16, "pad_token_id": 0}
+    sides = ("encoder", "decoder")
+    sizes |= {f"{side}_{name}": 2 for side in sides for name in ("layers", "attention_heads")}
+    sizes |= {f"{side}_ffn_dim": 64 for side in sides}
+    tokens = {"bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1, "suppress_tokens": None}
+    positions = seconds * 50
+    torch.manual_seed(0)
+    config = transformers.WhisperConfig(
+        num_mel_bins=mels, max_source_positions=positions, begin_suppress_tokens=None, **sizes, **tokens, **settings
+    )
+    module = getattr(transformers, f"Whisper{head}")(config).eval()
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            if parameter.ndim > 1 and "embed_positions" not in name:
+                parameter.mul_(4)
+    module.save_pretrained(folder)
+    transformers.WhisperFeatureExtractor(feature_size=mels, chunk_length=seconds).save_pretrained(folder)
+    return folder

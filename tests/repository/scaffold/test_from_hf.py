@@ -13,6 +13,7 @@ from tests.repository.scaffold.checkpoints import (
     save_tokenizer,
     sentence_files,
     text_checkpoint,
+    whisper_checkpoint,
 )
 from tritonkit.errors import BuildError, UsageError
 from tritonkit.repository.export.checkpoint import read_checkpoint
@@ -97,6 +98,23 @@ def test_an_image_network_has_the_processing_of_its_processor(root: Path, tmp_pa
     parameters = spec.steps[0].parameters
     assert (parameters["resize"], parameters["resize_to"], parameters["height"]) == ("crop", "40", "32")
     assert parameters["resample"] == "bicubic"
+
+
+@pytest.mark.parametrize("head", ["Model", "ForConditionalGeneration"])
+def test_whisper_is_its_encoder(root: Path, tmp_path: Path, head: str) -> None:
+    """The steps have the sizes of the feature extractor; the decoder is not a part of the network."""
+    spec = new(root, whisper_checkpoint(tmp_path / "c", head, mels=128))
+    decode, log_mel = (step.parameters for step in spec.steps[:2] if step)
+    assert (decode["length"], decode["max_seconds"], log_mel["mels"]) == ("32000", "2", "128")
+    assert list(spec.model.network.outputs) == ["last_hidden_state"]
+    assert "return module.encoder\n" in (spec.folder / "network.py").read_text()
+
+
+def test_noise_of_the_feature_extractor_is_remarked(root: Path, tmp_path: Path) -> None:
+    """Each answer would be another one."""
+    folder = whisper_checkpoint(tmp_path / "c", "Model")
+    edit(folder, "preprocessor_config.json", dither=0.01)
+    assert "adds noise" in (new(root, folder).folder / "model.yaml").read_text()
 
 
 def refused(root: Path, folder: Path) -> str:

@@ -18,6 +18,7 @@ from tests.repository.scaffold.checkpoints import (
     speech_checkpoint,
     text_checkpoint,
     tower_checkpoint,
+    whisper_checkpoint,
 )
 from tritonkit.errors import UsageError
 from tritonkit.repository.modelspec import load
@@ -187,6 +188,33 @@ def test_a_sampling_rate_is_bounded(root: Path, tmp_path: Path, rate: object) ->
     folder = sound_checkpoint(tmp_path / "c", "wav2vec2", "ForSequenceClassification")
     edit(folder / "preprocessor_config.json", sampling_rate=rate)
     assert "sampling_rate" in refused(root, folder)
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        ({"feature_size": 128}, "128\n  wanted: 80, as config.json has it"),
+        ({"chunk_length": 30}, "3,000\n  wanted: 200, as config.json has it"),
+        ({"hop_length": 0}, "hop_length"),
+        ({"chunk_length": 2.5}, "chunk_length"),
+        ({"chunk_length": BILLION}, "chunk_length"),
+        ({"n_fft": True}, "n_fft"),
+        ({"n_fft": BILLION}, "n_fft"),
+        ({"sampling_rate": 8000}, "sampling_rate"),
+        ({"sampling_rate": "16000\nname: evil"}, "sampling_rate"),
+        ({"padding_value": 1.0}, "padding_value"),
+        ({"padding_side": "left"}, "padding_side"),
+        ({"feature_size": BILLION}, "feature_size"),
+        ({"feature_extractor_type": "Wav2Vec2FeatureExtractor"}, "features by Wav2Vec2"),
+    ],
+)
+def test_numbers_of_whispers_features_are_checked(
+    root: Path, tmp_path: Path, facts: dict[str, Any], message: str
+) -> None:
+    """They become parameters of steps, and fit the network."""
+    folder = whisper_checkpoint(tmp_path / "c", "Model")
+    edit(folder / "preprocessor_config.json", **facts)
+    assert message in refused(root, folder)
 
 
 def test_hostile_texts_stay_texts(root: Path, tmp_path: Path) -> None:

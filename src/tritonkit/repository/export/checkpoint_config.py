@@ -25,8 +25,8 @@ SIZES = ("max_position_embeddings", "vocab_size", "num_hidden_layers", "num_atte
 _BOUNDS = (
     (re.compile(r"(.*_)?(layers?|depths?|blocks?|groups?|stages?|experts?|heads?)"), 1 << 12),
     (re.compile(r"((hidden|embedding|embed|image|patch)_(size|dim)s?|d_model|dim|n_embd)"), 1 << 16),
-    (re.compile(r"intermediate_size|ffn_dim|num_labels"), 1 << 20),
-    (re.compile(r"vocab_size|max_position_embeddings|n_positions"), 1 << 24),
+    (re.compile(r"intermediate_size|((en|de)coder_)?ffn_dim|classifier_proj_size|num_labels"), 1 << 20),
+    (re.compile(r"vocab_size|max_(position_embeddings|(source|target)_positions)|n_positions"), 1 << 24),
 )
 """Names of sizes in config.json -> the largest value, far above that of the largest networks."""
 _MOST_PARAMETERS_A_BYTE = 4

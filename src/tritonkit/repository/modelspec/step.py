@@ -68,7 +68,8 @@ class StepParameter(Strict):
 
 
 class StepTensor(Strict):
-    """An input or output of a step; `$name` as its dtype or in its shape is a parameter's value."""
+    """An input or output of a step; `$name` as its dtype or in its shape is a parameter's value,
+    where 0 leaves the axis free."""
 
     dtype: DataType | ParameterName
     shape: tuple[int | ParameterName, ...]
@@ -84,7 +85,7 @@ class StepTensor(Strict):
     def resolve(self, values: dict[str, str]) -> tuple[DataType, tuple[int, ...]]:
         """Dtype and shape under these values of the step's parameters."""
         dtype = values[self.dtype[1:]] if self.dtype.startswith("$") else self.dtype
-        shape = (int(values[size[1:]]) if isinstance(size, str) else size for size in self.shape)
+        shape = (int(values[size[1:]]) or -1 if isinstance(size, str) else size for size in self.shape)
         return cast(DataType, dtype), tuple(shape)
 
 

@@ -16,6 +16,7 @@ from tritonkit.repository.scaffold.hf_images import image_parts, image_tower
 from tritonkit.repository.scaffold.hf_parts import Parts, network_code
 from tritonkit.repository.scaffold.hf_sounds import sound_parts
 from tritonkit.repository.scaffold.hf_text import text_parts, text_tower
+from tritonkit.repository.scaffold.hf_whisper import whisper_parts
 from tritonkit.text import printable
 
 __all__ = ["new_from_hf"]
@@ -24,6 +25,7 @@ _PARTS: dict[str, Callable[[Encoder], Parts]] = {
     "input_ids": text_parts,
     "pixel_values": image_parts,
     "input_values": sound_parts,
+    "input_features": whisper_parts,
 }
 """Main input of a network -> the parts around it."""
 

@@ -65,11 +65,11 @@ TOWERS = {
     "siglip": Towers("SiglipTextModel", "pooler_output", "SiglipVisionModel", "pooler_output", fixed=True),
 }
 """Type of model -> its towers."""
-_BODIES = ("", "FOR_MASKED_LM", "FOR_PRETRAINING")
-"""Tables of architectures whose body, without a head, gives vectors."""
+_BODIES = ("", "FOR_MASKED_LM", "FOR_PRETRAINING", "FOR_SPEECH_SEQ_2_SEQ")
+"""Tables of architectures whose body, without a head or a decoder, gives vectors."""
 _SUPPORTED = (
-    "one for sequence, token, image or audio classification, question answering or CTC, a body such as BertModel or"
-    " ViTModel, or two towers such as CLIPModel"
+    "one for sequence, token, image or audio classification, question answering or CTC, a body such as BertModel,"
+    " ViTModel or WhisperModel, or two towers such as CLIPModel"
 )
 _MOST_BYTES = 1 << 20
 _FILES = (

@@ -28,6 +28,7 @@ class Parts:
         example: an example of the text or the file.
         quality: lines that show how to measure quality, without their #.
         attention: transformers' implementation of attention, where the default one cannot be traced.
+        part: attribute of the loaded module that is served; "" for the whole.
         forward: expression of the only output in terms of `output`, what the network returns; "" to take it by name.
         normalized: whether the vectors of `forward` get length 1.
         files: files of the model's folder other than the checkpoint.
@@ -44,6 +45,7 @@ class Parts:
     quality: Sequence[str]
     free_axes: Mapping[str, Any] = field(default_factory=dict)
     attention: str = ""
+    part: str = ""
     forward: str = ""
     normalized: bool = False
     files: Mapping[str, bytes] = field(default_factory=dict)
@@ -73,7 +75,8 @@ def label_parts(labels: Sequence[str], config: Any) -> Labels:
 def network_code(architecture: str, parts: Parts) -> str:
     """network.py: a function that loads the checkpoint with transformers."""
     attention = f'\n        attn_implementation="{parts.attention}",' if parts.attention else ""
-    made = "Network(module)" if parts.forward else "module"
+    served = f"module.{parts.part}" if parts.part else "module"
+    made = f"Network({served})" if parts.forward else served
     return f'''"""The network of {CHECKPOINT}/, a {architecture}."""
 
 from pathlib import Path

@@ -18,9 +18,10 @@ from tritonkit.repository.export.quiet import quiet
 from tritonkit.repository.scaffold.hf_checkpoint import AUTO_CLASSES, PROCESSOR, Encoder
 from tritonkit.repository.scaffold.hf_parts import Parts, label_parts
 
-__all__ = ["sound_parts"]
+__all__ = ["EXAMPLE", "extractor_facts", "sound_parts", "tone"]
 
-_EXAMPLE = "example.wav"
+EXAMPLE = "example.wav"
+"""The file of a model's example."""
 _WAVEFORMS = "Wav2Vec2FeatureExtractor"
 _VOCABULARY = "vocab.json"
 _MOST_TOKENS = 1 << 16
@@ -36,7 +37,7 @@ _SHORTEST_S = 0.1
 
 def sound_parts(encoder: Encoder) -> Parts:
     """The parts for a network of waveforms: classes, or the text that is spoken."""
-    facts = _extractor(encoder)
+    facts = extractor_facts(encoder)
     if facts.get("feature_extractor_type") != _WAVEFORMS:
         raise encoder.refusal(
             PROCESSOR,
@@ -163,13 +164,13 @@ def _base(encoder: Encoder, facts: Mapping[str, Any], outputs: Mapping[str, Any]
             {"step": "decode_audio", "parameters": decode, "outputs": {"waveform": "input_values"}},
             "network",
         ],
-        example={"audio": {"file": _EXAMPLE}},
+        example={"audio": {"file": EXAMPLE}},
         quality=(),
-        files={_EXAMPLE: _tone(rate)},
+        files={EXAMPLE: tone(rate)},
     )
 
 
-def _extractor(encoder: Encoder) -> dict[str, Any]:
+def extractor_facts(encoder: Encoder) -> dict[str, Any]:
     """The facts of its feature extractor, with transformers' defaults."""
     transformers = need("transformers", "models")
     with read_errors(encoder.folder / PROCESSOR, "a feature extractor of transformers"), quiet():
@@ -177,7 +178,7 @@ def _extractor(encoder: Encoder) -> dict[str, Any]:
         return {**extractor.to_dict(), "feature_extractor_type": type(extractor).__name__}
 
 
-def _tone(rate: int) -> bytes:
+def tone(rate: int) -> bytes:
     """A WAV file of half a second in which a tone rises, for warm-up."""
     stream = io.BytesIO()
     values = [int(8000 * math.sin(2 * math.pi * (200 + 300 * n / rate) * n / rate)) for n in range(rate // 2)]
