@@ -80,7 +80,11 @@ void add_step(TRITONBACKEND_ModelInstance* triton) {
   check(TRITONBACKEND_ModelInstanceModel(triton, &model));
   auto instance = std::make_unique<Instance>();
   instance->config = read_config(model);
-  instance->step = make_step(instance->config);
+  try {
+    instance->step = make_step(instance->config);
+  } catch (const std::exception& error) {
+    log(TRITONSERVER_LOG_WARN, text("model '", instance->config.name, "' is served by Python alone: ", error.what()));
+  }
   if (instance->step == nullptr) return;
   std::unique_lock lock(instances_lock);
   instances[triton] = std::move(instance);

@@ -13,13 +13,8 @@ namespace {
 // Larger ones are decoded in a process of their own, whose memory is not the server's.
 constexpr size_t kMostBytes = size_t{16} << 20;
 
-double number(const Config& config, const std::string& name, double absent) {
-  const std::string& found = config.parameter(name);
-  return found.empty() ? absent : std::stod(found);
-}
-
 size_t whole(const Config& config, const std::string& name, int64_t absent) {
-  return static_cast<size_t>(config.parameter(name).empty() ? absent : config.whole_number(name));
+  return static_cast<size_t>(whole_number(config, name, absent));
 }
 
 // "0.5,0.4,0.3": one value for each channel, or one for all.
