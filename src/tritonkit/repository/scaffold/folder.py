@@ -73,7 +73,11 @@ def _yaml_text(settings: Mapping[str, Any], below_network: Sequence[str], at_end
     import yaml
 
     class Dumper(yaml.SafeDumper):
-        """The usual one, which writes `_Braced` and `_Bracketed` in a line."""
+        """The usual one, which writes `_Braced` and `_Bracketed` in a line, and the same list twice."""
+
+        def ignore_aliases(self, data: Any) -> bool:
+            """Whether a value that stands in two places is written out in each: a reader edits one of them."""
+            return True
 
     Dumper.add_representer(_Braced, lambda dumper, value: dumper.represent_mapping(_MAP, value, flow_style=True))
     Dumper.add_representer(

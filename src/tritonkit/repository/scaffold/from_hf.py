@@ -79,14 +79,25 @@ def _write(root: Path, name: str, encoder: Encoder, parts: Parts) -> Path:
     return write_folder(root, name, settings, files, code, ((), _quality(parts)))
 
 
+_VARIANTS = ("onnx-fp16", "onnx-int8-dynamic", "onnx-int8-static", "openvino-bf16")
+
+
 def _quality(parts: Parts) -> list[str]:
     return [
         *parts.notes,
         "# Your own data, on which a build measures and compares variants; without it, input is made up.",
         "# quality:",
         *(f"#   {line}" for line in parts.quality),
-        "# optimize: {variants: [onnx-fp16, onnx-int8-dynamic, onnx-int8-static, openvino-bf16]}",
+        f"# optimize: {{calibration: {_calibration(parts)}, variants: [{', '.join(_VARIANTS)}]}}",
     ]
+
+
+def _calibration(parts: Parts) -> str:
+    """The samples' own form, without the columns that only a metric needs."""
+    for form, file in (("csv", "calibration.csv"), ("jsonl", "calibration.jsonl"), ("folder", "calibration")):
+        if any(f"{{{form}: " in line for line in parts.quality):
+            return f"{{{form}: {file}}}"
+    return "data:calibration_batches"
 
 
 def _check_weights(encoder: Encoder, parts: Parts) -> None:

@@ -86,7 +86,10 @@ def _speech(encoder: Encoder, facts: Mapping[str, Any]) -> Parts:
         },
         pipeline=[*base.pipeline, {"step": "ctc_decode", "parameters": decode}],
         files={**base.files, _VOCABULARY: f"{text}\n".encode()},
-        quality=["metric: wer", "samples: data:samples   # a function of data.py: docs/spec.md"],
+        quality=[
+            "metric: wer",
+            "samples: {csv: samples.csv}   # columns audio (a file) and label",
+        ],
     )
 
 

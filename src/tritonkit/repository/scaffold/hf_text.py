@@ -91,7 +91,7 @@ def _pairs(encoder: Encoder) -> Parts:
         _base(encoder, {"score": {"dtype": "FP32", "shape": [1]}}, pair=True),
         pipeline=[_tokenize(encoder, pair=True, **_types(encoder)), "network"],
         forward=_activation(encoder).format("output.logits"),
-        quality=["metric: ndcg_10", "samples: {csv: samples.csv}   # columns text, text_pair and label"],
+        quality=["metric: ndcg_10", "samples: {csv: samples.csv, group: text}   # columns text, text_pair and label"],
     )
 
 
@@ -117,7 +117,10 @@ def _answers(encoder: Encoder) -> Parts:
     return replace(
         _base(encoder, {"start_logits": scores, "end_logits": dict(scores)}, pair=True),
         pipeline=[tokenize, "network", {"step": "best_span", "parameters": {"k": 1}}],
-        quality=["metric: accuracy", "samples: data:samples   # a function of data.py: docs/spec.md"],
+        quality=[
+            "metric: exact_match",
+            "samples: {csv: samples.csv}   # columns text, text_pair, label",
+        ],
         example={"text": {"text": "What does the fox jump over?"}, "text_pair": {"text": _TEXT}},
     )
 
