@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from assemble_features_core import Settings, assemble
+from assemble_features_core import Settings, assemble, assemble_columns, check_columns
 from assemble_features_file import read_features
 
 FEATURES = """
@@ -266,3 +266,52 @@ def test_unfit_parameters_are_refused(values: dict[str, Any], message: str) -> N
     """The message has the parameter, what was found and what was wanted."""
     with pytest.raises(ValueError, match=message):
         Settings(**values)
+
+
+def of_columns(folder: Path, columns: dict[str, np.ndarray], **values: Any) -> np.ndarray:
+    """The vectors of columns."""
+    return assemble_columns(columns, read_features(written(folder), SIZE), Settings(SIZE, **values))
+
+
+def test_columns_give_the_vectors_of_records(tmp_path: Path) -> None:
+    """To the last bit, for numbers of 64 bits, text and truth."""
+    rows = [
+        {"age": 0.1 * place, "income": place, "city": city, "grade": grade, "member": place > 1}
+        for place, (city, grade) in enumerate((("Oslo", "low"), ("Köln", "high"), ("Paris", "none")))
+    ]
+    types = {"age": np.float64, "income": np.int16, "city": object, "grade": object, "member": np.bool_}
+    columns = {
+        name: np.array([row[name].encode() if kind is object else row[name] for row in rows], dtype=kind)
+        for name, kind in types.items()
+    }
+    expected = [vector(tmp_path, row) for row in rows]
+    assert of_columns(tmp_path, columns).tolist() == expected
+    assert of_columns(tmp_path, {name: column[:0] for name, column in columns.items()}).shape == (0, SIZE)
+
+
+def test_a_column_that_is_left_out_has_its_default(tmp_path: Path) -> None:
+    """NaN takes it too, where the parameter says that it is a missing value."""
+    columns = {"income": np.float32([300]), "grade": np.array([b"low"], dtype=object)}
+    expected = [[0, 1, 0, 0, 0, 0, 0, 0]]
+    assert of_columns(tmp_path, columns).tolist() == expected
+    assert of_columns(tmp_path, {**columns, "age": np.float16(["nan"])}, nan="missing").tolist() == expected
+    with pytest.raises(ValueError, match='item 0, column "age": found NaN'):
+        of_columns(tmp_path, {**columns, "age": np.float64(["nan"])})
+    with pytest.raises(ValueError, match="no columns"):
+        of_columns(tmp_path, {})
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (("age FP32", "income FP32", "grade BYTES", "size FP32"), '"size" is not a feature'),
+        (("age FP32", "grade BYTES"), '"income" is not among them'),
+        (("age FP32", "income FP32 optional", "grade BYTES"), '"income" is optional, and the feature has no default'),
+    ],
+)
+def test_columns_that_do_not_fit_the_file_are_refused(tmp_path: Path, columns: tuple[str, ...], message: str) -> None:
+    """When the step loads."""
+    features = read_features(written(tmp_path), SIZE)
+    assert check_columns(("age FP32 optional", "income FP64", "grade BYTES"), features) == ["age", "income", "grade"]
+    with pytest.raises(ValueError, match=message):
+        check_columns(columns, features)

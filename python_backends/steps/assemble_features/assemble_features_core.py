@@ -1,4 +1,4 @@
-"""Turn records, JSON objects of named columns, into one vector each."""
+"""Turn records, JSON objects of named columns or a tensor for each column, into one vector each."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ class Settings:
     """The step's parameters; step.yaml explains each."""
 
     size: int
+    columns: tuple[str, ...] = ()
     unknown_keys: str = "error"
     nan: str = "error"
     max_bytes: int = 1 << 20
@@ -129,6 +130,62 @@ def _truth(value: Any) -> float:
     raise ValueError(f"found {shown(value)}, wanted true or false")
 
 
+def check_columns(columns: Sequence[str], features: Sequence[Feature]) -> list[str]:
+    """The names of the inputs that a step with columns has: one for each feature.
+
+    Raises:
+        ValueError: the columns are not the features, or one that may be left out has no default.
+    """
+    names, optional = [], set()
+    for column in columns:
+        name, _, more = column.rpartition(" ")
+        if more == "optional":
+            name = name.rpartition(" ")[0]
+            optional.add(name)
+        names.append(name)
+    by_name = {feature.name: feature for feature in features}
+    for name in names:
+        if name not in by_name:
+            raise ValueError(f"parameter columns: {shown(name)} is not a feature of the file")
+    for feature in features:
+        if feature.name not in names and feature.default is None:
+            raise ValueError(
+                f"parameter columns: {shown(feature.name)} is not among them, and the feature has no default"
+            )
+        if feature.name in optional and feature.default is None:
+            raise ValueError(f"parameter columns: {shown(feature.name)} is optional, and the feature has no default")
+    return names
+
+
+def assemble_columns(columns: Mapping[str, np.ndarray], features: Sequence[Feature], settings: Settings) -> np.ndarray:
+    """The vectors of a request's columns, each [batch]: float32 [batch, size], as those of equal records are.
+
+    Raises:
+        ValueError: there is no column, or a value is not of its feature's kind; says which.
+    """
+    if not columns:
+        raise ValueError("the request has no columns, wanted at least one")
+    values = {name: column.tolist() for name, column in columns.items()}
+    count = len(next(iter(values.values())))
+    rows = np.empty((count, settings.size), dtype=np.float64)
+    for item in range(count):
+        try:
+            rows[item] = _row({name: _text(name, column[item]) for name, column in values.items()}, features, settings)
+        except ValueError as error:
+            raise ValueError(f"item {item}{error}") from None
+    return _scaled(rows, features)
+
+
+def _text(name: str, value: Any) -> Any:
+    """A value of a column; bytes are text."""
+    if not isinstance(value, bytes):
+        return value
+    try:
+        return value.decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f", column {shown(name)}: not valid UTF-8 at byte {error.start}") from None
+
+
 def assemble(records: Sequence[bytes], features: Sequence[Feature], settings: Settings) -> np.ndarray:
     """The vectors of records, float32 [batch, size].
 
@@ -143,14 +200,19 @@ def assemble(records: Sequence[bytes], features: Sequence[Feature], settings: Se
                 raise ValueError(
                     f": the record has {len(data)} bytes; at most {settings.max_bytes} are taken (parameter max_bytes)"
                 )
-            rows[item] = _row(_read(data, names), features, settings.nan)
+            rows[item] = _row(_read(data, names), features, settings)
         except ValueError as error:
             raise ValueError(f"item {item}{error}") from None
+    return _scaled(rows, features)
+
+
+def _scaled(rows: np.ndarray, features: Sequence[Feature]) -> np.ndarray:
+    """Rows [batch, size] after scaling, in place, as float32."""
     widths = [feature.width for feature in features]
     with np.errstate(over="ignore"):
         rows -= np.repeat([feature.offset for feature in features], widths)
         rows /= np.repeat([feature.divisor for feature in features], widths)
-        vectors = rows.astype(np.float32)
+        vectors: np.ndarray = rows.astype(np.float32)
     if np.isinf(vectors).any():
         item, place = np.argwhere(np.isinf(vectors))[0].tolist()
         name = np.repeat([shown(feature.name) for feature in features], widths)[place]
@@ -192,11 +254,11 @@ def columns_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return columns
 
 
-def _row(record: Mapping[str, Any], features: Sequence[Feature], nan: str) -> list[float]:
+def _row(record: Mapping[str, Any], features: Sequence[Feature], settings: Settings) -> list[float]:
     row: list[float] = []
     for feature in features:
         try:
-            row += feature.numbers(_value(record.get(feature.name), feature, nan))
+            row += feature.numbers(_value(record.get(feature.name), feature, settings.nan))
         except ValueError as error:
             raise ValueError(f", column {shown(feature.name)}: {error}") from None
     return row

@@ -185,3 +185,46 @@ def test_every_shipped_contract_is_read() -> None:
     assert len(adapters) >= 17
     for adapter in adapters:
         assert read_document(adapter.with_name("step.yaml"), StepContract).outputs
+
+
+TABLE = "{{features: features.yaml, size: 2, columns: {columns}}}"
+
+
+def table(write_model: WriteModel, columns: str) -> ResolvedStep:
+    """A step of a table that takes columns."""
+    spec = write_model(
+        MODEL.format(step="assemble_features", parameters=TABLE.format(columns=columns)),
+        model__onnx=b"",
+        features__yaml=b"- {name: age}\n- {name: city size}\n",
+    )
+    step = spec.steps[0]
+    assert step is not None
+    return step
+
+
+def test_columns_are_inputs(write_model: WriteModel) -> None:
+    """Each has its type, in place of the record; a name may have a space."""
+    step = table(write_model, "[age FP64 optional, city size INT32]")
+    assert step.inputs == {"age": ("FP64", (1,)), "city size": ("INT32", (1,))}
+    assert step.optional == {"age"}
+    assert table(write_model, "[]").inputs == {"record": ("BYTES", (1,))}
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ("[age]", "'age'"),
+        ("[age FP128]", "'age FP128'"),
+        ("[age BF16]", "'age BF16'"),
+        ("['a, b FP32']", "'a'"),
+        ("[' FP32']", "' FP32'"),
+        ("[age FP32, age FP64]", "age twice"),
+        ("[age FP32 optional]", "all of them are optional"),
+        ("[1]", "wanted: tensors"),
+    ],
+)
+def test_columns_that_are_no_inputs_are_refused(write_model: WriteModel, columns: str, message: str) -> None:
+    """The message says how one is written."""
+    with pytest.raises(SpecError, match=message) as caught:
+        table(write_model, columns)
+    assert caught.value.where.endswith("pipeline.assemble_features.parameters.columns")

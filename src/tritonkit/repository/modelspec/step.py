@@ -23,7 +23,8 @@ ParameterName = Annotated[str, Field(pattern=r"^\$")]
 class StepParameter(Strict):
     """One parameter of a step."""
 
-    type: Literal["int", "float", "str", "bool", "file", "floats", "ints"]
+    type: Literal["int", "float", "str", "bool", "file", "floats", "ints", "tensors"]
+    """`tensors` is a list of inputs of shape [1], each as `name DTYPE` or `name DTYPE optional`."""
     default: Scalar | list[Scalar] | None = None
     """Its value where a spec gives none; `$name` is the value of another parameter of the same type."""
     required: bool = False
@@ -59,7 +60,10 @@ class StepParameter(Strict):
 
     def allows(self, value: Scalar) -> bool:
         """Whether `when` of a tensor may compare it with this value: it has few values, and always one of them."""
-        few = isinstance(value, bool) if self.type == "bool" else value in self.choices
+        if self.type == "tensors":
+            few = value == ""
+        else:
+            few = isinstance(value, bool) if self.type == "bool" else value in self.choices
         return few and self._is_set
 
     @property
@@ -134,8 +138,8 @@ class StepContract(Strict):
             rule = self.parameters.get(parameter)
             if not (rule and rule.allows(value)):
                 raise ValueError(
-                    f"{name} has when {parameter}: {to_text(value)}; wanted a bool parameter, or one with choices and"
-                    " one of them, which always has a value"
+                    f"{name} has when {parameter}: {to_text(value)}; wanted a bool parameter, one with choices and"
+                    ' one of them, or tensors and "", which always has a value'
                 )
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast, get_args
 
+from tritonkit.datatypes import DataType
 from tritonkit.errors import SpecError
 from tritonkit.repository.modelspec.base import PackageFile
 from tritonkit.repository.modelspec.document import nearest, read_document
@@ -32,6 +34,7 @@ def resolve_step(part: PipelineStep, spec: Spec, root: Path) -> ResolvedStep:
     contract = read_document(folder / "step.yaml", StepContract)
     values, files = _parameters(part, contract, spec, where)
     inputs, outputs = (_present(tensors, values) for tensors in (contract.inputs, contract.outputs))
+    inputs |= _listed_inputs(contract, values, inputs, where)
     for given, present, side in ((part.inputs, inputs, "input"), (part.outputs, outputs, "output")):
         for name in (name for name in given if name not in present):
             raise _no_tensor(part.step, name, side, contract, list(present), where)
@@ -51,6 +54,40 @@ def _present(tensors: Mapping[str, Iterable[StepTensor]], values: dict[str, str]
     """The tensors that a step has under these values of its parameters."""
     chosen = {name: next((one for one in forms if one.exists(values)), None) for name, forms in tensors.items()}
     return {name: tensor for name, tensor in chosen.items() if tensor}
+
+
+_INPUT = re.compile(rf"([^\s,][^,]*) ({'|'.join(sorted(get_args(DataType)))})( optional)?")
+"""An input in a parameter of the type `tensors`."""
+
+
+def _listed_inputs(
+    contract: StepContract, values: dict[str, str], taken: Iterable[str], where: str
+) -> dict[str, StepTensor]:
+    """The inputs that parameters of the type `tensors` list."""
+    listed: dict[str, StepTensor] = {}
+    for parameter in (
+        name for name, rule in contract.parameters.items() if rule.type == "tensors" and values.get(name)
+    ):
+        own: dict[str, StepTensor] = {}
+        for entry in values[parameter].split(","):
+            fits = _INPUT.fullmatch(entry)
+            if not fits or fits[2] == "BF16":
+                raise SpecError(
+                    f"{where}.parameters.{parameter}",
+                    found=repr(entry),
+                    wanted="`name DTYPE` or `name DTYPE optional`, such as `age FP64`; a name without commas",
+                )
+            if fits[1] in {*taken, *listed, *own}:
+                raise SpecError(f"{where}.parameters.{parameter}", found=f"{fits[1]} twice", wanted="names that differ")
+            own[fits[1]] = StepTensor(dtype=cast(DataType, fits[2]), shape=(1,), optional=bool(fits[3]))
+        if all(tensor.optional for tensor in own.values()):
+            raise SpecError(
+                f"{where}.parameters.{parameter}",
+                found="all of them are optional",
+                wanted="at least one that each request has",
+            )
+        listed |= own
+    return listed
 
 
 def _no_tensor(step: str, name: str, side: str, contract: StepContract, present: list[str], where: str) -> SpecError:
@@ -102,7 +139,13 @@ def _parameters(
     return values, files
 
 
-_TYPES: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "str": (str,), "bool": (bool,)}
+_TYPES: dict[str, tuple[type, ...]] = {
+    "int": (int,),
+    "float": (int, float),
+    "str": (str,),
+    "tensor": (str,),
+    "bool": (bool,),
+}
 
 
 def _check_value(value: Any, rule: StepParameter, field: str) -> None:
