@@ -22,6 +22,7 @@ from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any
 
 from llm_metrics import DECODE, PREFILL
+from llm_vocabulary import engine_tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from llm_request import Task
 
 STOP, LENGTH = "stop", "length"
+MOST_GRAMMARS = 256
+"""Grammars after which the engine is made again: it keeps each that it has compiled, some 0.5 MiB."""
 
 
 class Overloaded(Exception):
@@ -102,6 +105,7 @@ class Engine:
         self._waiting: deque[Sequence] = deque()
         self._running: dict[Sequence, None] = {}
         self._number = 0
+        self._grammars: set[str] = set()
         self._most_open = settings.max_sequences + settings.max_waiting
         self.between_steps = Lock()
         """A lock that other threads hold to run before the next step, which would otherwise make them wait for Python's
@@ -199,6 +203,8 @@ class Engine:
         if not self._waiting or (self._settings.static and self._running):
             return
         while self._waiting and len(self._running) < self._settings.max_sequences:
+            if not self._may_compile(self._waiting[0].task.grammar):
+                return
             sequence = self._waiting.popleft()
             try:
                 if self._pipeline is None:
@@ -210,6 +216,17 @@ class Engine:
                 self._end_all([sequence], Failure("INTERNAL", f"the engine refuses this request: {error}"))
                 continue
             self._running[sequence] = None
+
+    def _may_compile(self, grammar: str) -> bool:
+        """Whether a sequence with this grammar may begin. A grammar too many waits until no sequence runs."""
+        if not grammar or grammar in self._grammars:
+            return True
+        if len(self._grammars) >= MOST_GRAMMARS:
+            if self._running:
+                return False
+            self._lose_pipeline()
+        self._grammars.add(grammar)
+        return True
 
     def _step(self) -> tuple[int, float]:
         """Run one step. Returns the number of running sequences without a part in it, and the part of the cache that
@@ -293,6 +310,7 @@ class Engine:
     def _lose_pipeline(self) -> None:
         """Drop the pipeline with its memory; the next sequence makes another."""
         self._pipeline = None
+        self._grammars.clear()
 
 
 def _too_large() -> Failure:
@@ -315,10 +333,12 @@ def _names() -> tuple[Callable[[list[list[int]]], Any], Any, dict[Any, str], Any
 
 def _config_maker(settings: Settings) -> Callable[[Task], Any]:
     """A function that makes the engine's configuration of one request."""
-    from openvino_genai import GenerationConfig
+    from openvino_genai import GenerationConfig, StructuredOutputConfig
 
     def make(task: Task) -> Any:
         config = GenerationConfig()
+        if task.grammar:
+            config.structured_output_config = StructuredOutputConfig(grammar=task.grammar)
         config.max_new_tokens = task.max_tokens
         config.ignore_eos = task.ignore_eos or not settings.stop_tokens
         # The engine refuses a configuration without any, even if they are ignored.
@@ -350,8 +370,14 @@ def _chance() -> int:
     return secrets.randbits(63)
 
 
-def pipeline_maker(settings: Settings, folder: str) -> Callable[[], Any]:
-    """A function that makes the pipeline of a version's folder, with the cache and threads of the settings."""
+def pipeline_maker(settings: Settings, folder: str, pieces: list[bytes] | None = None) -> Callable[[], Any]:
+    """A function that makes the pipeline of a version's folder, with the cache and threads of the settings.
+
+    Args:
+        settings: the model's settings.
+        folder: the version's folder.
+        pieces: each token's bytes, for answers that follow a grammar; None: there are no such answers.
+    """
     from openvino_genai import ContinuousBatchingPipeline, SchedulerConfig
 
     def make() -> Any:
@@ -372,6 +398,9 @@ def pipeline_maker(settings: Settings, folder: str) -> Callable[[], Any]:
             # machine, and on the other items of the same batch.
             "INFERENCE_PRECISION_HINT": settings.precision,
         }
-        return ContinuousBatchingPipeline(folder, scheduler, "CPU", properties)
+        if pieces is None:
+            return ContinuousBatchingPipeline(folder, scheduler, "CPU", properties)
+        tokenizer = engine_tokenizer(pieces, min(settings.stop_tokens))
+        return ContinuousBatchingPipeline(folder, tokenizer, scheduler, "CPU", **properties)
 
     return make

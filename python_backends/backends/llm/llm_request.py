@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from llm_chat import ChatError
+from llm_schema import MOST_BYTES, SchemaError
+from llm_tools import call_grammar, format_grammar, read_tools
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -45,6 +47,8 @@ class Task:
         stop: strings before the first of which the text ends.
         ignore_eos: whether the answer goes on to `max_tokens` in any case.
         logprobs: whether the answer has each token's log probability.
+        grammar: rules that the answer's text follows; empty: none.
+        has_tools: whether the chat offers tools.
     """
 
     prompt: list[int]
@@ -60,6 +64,8 @@ class Task:
     stop: tuple[str, ...]
     ignore_eos: bool
     logprobs: bool
+    grammar: str = ""
+    has_tools: bool = False
 
 
 class Reader:
@@ -69,9 +75,11 @@ class Reader:
         settings: the model's limits.
         tokenizer: object that turns text into tokens.
         chat: object that turns messages into text; None if the model has no chat template.
+        holds: whether the engine can hold an answer to a grammar.
     """
 
-    def __init__(self, settings: Settings, tokenizer: Tokenizer, chat: Chat | None) -> None:
+    def __init__(self, settings: Settings, tokenizer: Tokenizer, chat: Chat | None, holds: bool = False) -> None:
+        self._holds = holds
         self._settings = settings
         self._tokenizer = tokenizer
         self._chat = chat
@@ -86,7 +94,12 @@ class Reader:
             RequestError: an input is wrong; the message names the first one.
         """
         given = _Inputs(inputs)
-        prompt = self._prompt(given)
+        try:
+            tools = self._tools(given)
+            grammar = self._grammar(given, tools)
+        except SchemaError as refused:
+            raise RequestError(str(refused)) from None
+        prompt = self._prompt(given, tools)
         most = self._max_tokens(given, len(prompt))
         return Task(
             prompt=prompt,
@@ -102,16 +115,45 @@ class Reader:
             stop=given.stops(),
             ignore_eos=given.switch("ignore_eos"),
             logprobs=given.switch("logprobs"),
+            grammar=grammar,
+            has_tools=tools is not None,
         )
 
-    def _prompt(self, given: _Inputs) -> list[int]:
+    def _tools(self, given: _Inputs) -> list[Any] | None:
+        if "tools" not in given:
+            if "tool_choice" in given:
+                raise _unfit("tool_choice", "no tools", "tools with it")
+            return None
+        if "messages" not in given:
+            raise _unfit("tools", "a prompt as text", "messages, into whose template tools go")
+        return read_tools(given.text("tools", MOST_BYTES))
+
+    def _grammar(self, given: _Inputs, tools: list[Any] | None) -> str:
+        """The grammar of the answer; empty if it is free."""
+        name, grammar = "response_format", ""
+        if name in given:
+            grammar = format_grammar(given.text(name, 2 * MOST_BYTES))
+        if tools is not None and "tool_choice" in given and self._chat is not None:
+            choice = given.text("tool_choice", 1024)
+            called = call_grammar(choice, tools, self._chat.call_form)
+            name, grammar = ("tool_choice" if called else name), called or grammar
+        if grammar and tools is not None and name == "response_format":
+            raise _unfit(name, "tools with it", "text, or tool_choice none")
+        if grammar and not self._holds:
+            raise _unfit(name, "a model whose tokens are not pieces of text, or have no end", "text or auto")
+        for other in ("ignore_eos", "min_tokens") if grammar else ():
+            if other in given and given.one(other):
+                raise _unfit(other, f"{name} with it", "the end where the answer is complete")
+        return grammar
+
+    def _prompt(self, given: _Inputs, tools: list[Any] | None) -> list[int]:
         if ("text" in given) == ("messages" in given):
             present = "both" if "text" in given else "none of them"
             raise _unfit("text, messages", present, "exactly one of the two")
         name = "text" if "text" in given else "messages"
         text = given.text(name, self._most_bytes)
         if name == "messages":
-            text = self._chat_prompt(text)
+            text = self._chat_prompt(text, tools)
         if not text:
             raise _unfit(name, "an empty prompt", "at least one character")
         if len(_bytes(name, text)) > self._most_bytes:
@@ -141,14 +183,15 @@ class Reader:
         expected = f"fewer than {self._settings.longest} tokens"
         return _unfit(name, f"a prompt of {length}", f"{expected}, so that an answer has room")
 
-    def _chat_prompt(self, text: str) -> str:
+    def _chat_prompt(self, text: str, tools: list[Any] | None) -> str:
         if self._chat is None:
             raise _unfit("messages", "a tokenizer without a chat template", "the prompt as text")
         messages = _messages(text)
         try:
-            return self._chat.prompt(messages)
+            return self._chat.prompt(messages, tools)
         except ChatError as refused:
-            raise RequestError(f"messages: the chat template refuses them: {refused}") from refused
+            name = "messages" if tools is None else "tools"
+            raise RequestError(f"{name}: the chat template refuses them: {refused}") from refused
 
     def _max_tokens(self, given: _Inputs, prompt: int) -> int:
         room = self._settings.longest - prompt
@@ -166,19 +209,20 @@ class _Inputs:
     def __contains__(self, name: str) -> bool:
         return name in self._inputs
 
-    def _one(self, name: str) -> Any:
+    def one(self, name: str) -> Any:
+        """The only value of an input."""
         values = self._inputs[name].reshape(-1)
         if len(values) != 1:
             raise _unfit(name, f"{len(values)} values", "one")
         return values[0]
 
     def text(self, name: str, most_bytes: int) -> str:
-        return _utf8(name, self._one(name), most_bytes)
+        return _utf8(name, self.one(name), most_bytes)
 
     def whole(self, name: str, default: int, least: int, most: int, why: str = "") -> int:
         if name not in self._inputs:
             return default
-        value = int(self._one(name))
+        value = int(self.one(name))
         if not least <= value <= most:
             raise _unfit(name, value, f"{least} to {most}{why}")
         return value
@@ -186,13 +230,13 @@ class _Inputs:
     def number(self, name: str, default: float, fits: Callable[[float], bool], expected: str) -> float:
         if name not in self._inputs:
             return default
-        value = float(self._one(name))
+        value = float(self.one(name))
         if not math.isfinite(value) or not fits(value):
             raise _unfit(name, value, expected)
         return value
 
     def switch(self, name: str) -> bool:
-        return name in self._inputs and bool(self._one(name))
+        return name in self._inputs and bool(self.one(name))
 
     def stops(self) -> tuple[str, ...]:
         if "stop" not in self._inputs:

@@ -13,6 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from jinja2.exceptions import TemplateError, TemplateSyntaxError
+from jinja2.meta import find_undeclared_variables
 from llm_budget import Budget, Exhausted, spending
 from llm_sandbox import Sandbox
 
@@ -41,19 +42,24 @@ class ChatTemplate:
 
     def __init__(self, source: str) -> None:
         self._template = _compiled(source)
+        self.takes_tools = "tools" in find_undeclared_variables(_sandbox().parse(source))
+        """Whether the template reads a list of tools."""
 
-    def render(self, messages: Sequence[Any], special: Mapping[str, str]) -> str:
+    def render(
+        self, messages: Sequence[Any], special: Mapping[str, str], tools: Sequence[Any] | None = None
+    ) -> str:
         """The prompt of these messages, up to the start of the answer.
 
         Args:
             messages: objects with a role and a content.
             special: the values `bos_token`, `eos_token` and so on.
+            tools: the tools that the chat offers.
 
         Raises:
             Exhausted: the template needs more steps or memory than the budget has.
             RenderError: the template refuses the messages, or fails over them.
         """
-        given = {"messages": messages, "add_generation_prompt": True, "tools": None, "documents": None, **special}
+        given = {"messages": messages, "add_generation_prompt": True, "tools": tools, "documents": None, **special}
         try:
             with spending(Budget(given)) as budget:
                 return "".join(_paid_for(self._template.generate(given), budget))
@@ -65,12 +71,12 @@ class ChatTemplate:
             raise RenderError(message[:_LONGEST_MESSAGE]) from error
 
 
-def template_of(config: Mapping[str, Any]) -> str | None:
-    """The template in a tokenizer_config.json: the only one, or the one named `default` of several."""
+def template_of(config: Mapping[str, Any], name: str = "default") -> str | None:
+    """The template in a tokenizer_config.json: the only one, or the one of this name of several."""
     template = config.get("chat_template")
     if isinstance(template, list):
         named = {entry.get("name"): entry for entry in template if isinstance(entry, dict)}
-        template = named.get("default", {}).get("template")
+        template = named.get(name, {}).get("template")
     return template if isinstance(template, str) else None
 
 

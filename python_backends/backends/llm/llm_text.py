@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from tokenizers import Tokenizer
 
@@ -22,11 +22,15 @@ class Characters:
     Args:
         tokenizer: object that decodes tokens.
         silent: tokens without text: those that end an answer.
+        marks: texts of tokens that the tokenizer would leave out, by number.
     """
 
-    def __init__(self, tokenizer: Tokenizer, silent: Collection[int] = ()) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, silent: Collection[int] = (), marks: Mapping[int, str] | None = None
+    ) -> None:
         self._decode = tokenizer.decode
         self._silent = silent
+        self._marks = marks or {}
         # Tokens are decoded after those before them: the first word of a text has no space before it.
         self._before: list[int] = []
         self._before_text = ""
@@ -37,6 +41,9 @@ class Characters:
         return "".join([self._add(token) for token in tokens if token not in self._silent])
 
     def _add(self, token: int) -> str:
+        if token in self._marks:
+            text, self._held = self.end(), []
+            return text + self._marks[token]
         self._held.append(token)
         text = self._decode(self._before + self._held)
         if text.endswith(_REPLACEMENT) and len(self._held) < _MOST_HELD:
@@ -109,10 +116,17 @@ class AnswerText:
         tokenizer: object that decodes tokens.
         silent: tokens without text.
         stop: strings before the first of which the text ends.
+        marks: see `Characters`.
     """
 
-    def __init__(self, tokenizer: Tokenizer, silent: Collection[int] = (), stop: Sequence[str] = ()) -> None:
-        self._characters = Characters(tokenizer, silent)
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        silent: Collection[int] = (),
+        stop: Sequence[str] = (),
+        marks: Mapping[int, str] | None = None,
+    ) -> None:
+        self._characters = Characters(tokenizer, silent, marks)
         self._stop = StopStrings(stop)
 
     @property

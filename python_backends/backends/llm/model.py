@@ -20,6 +20,7 @@ from llm_chat import read_chat
 from llm_config import read_json, read_settings
 from llm_engine import Engine, Failure, Overloaded, Sequence, pipeline_maker
 from llm_metrics import Counts, Metrics
+from llm_pieces import marks_of, pieces_of
 from llm_request import Reader, RequestError, Task
 from llm_sending import Sending
 from llm_text import AnswerText
@@ -46,16 +47,20 @@ class TritonPythonModel:
             check_served_here(config, args["model_instance_kind"], "llm")
             self._settings = read_settings(config, folder)
             self._tokenizer = _tokenizer(folder)
-            self._reader = Reader(self._settings, self._tokenizer, read_chat(folder))
+            facts = read_json(folder / "tokenizer.json")
+            ends = bool(self._settings.stop_tokens)
+            pieces = pieces_of(self._tokenizer, facts, self._settings.vocabulary) if ends else None
+            self._reader = Reader(self._settings, self._tokenizer, read_chat(folder), pieces is not None)
         except ModelError as refused:
             message = f"model '{args['model_name']}': {refused}"
             raise pb_utils.TritonModelException(message) from refused
         # The engine's thread waits at most this long (seconds) for another one.
         sys.setswitchinterval(0.0005)
+        self._marks = marks_of(self._tokenizer)
         self._counts = Counts()
         self._metrics = _metrics(args)
         self._sending = Sending(pb_utils.Logger.log_error)
-        make = pipeline_maker(self._settings, str(folder))
+        make = pipeline_maker(self._settings, str(folder), pieces)
         self._engine = Engine(self._settings, make, self._sending.put, self._counts)
         self._sending.start(self._engine)
         self._watch = Watch(self._engine, self._write_metrics, pb_utils.Logger.log_error)
@@ -87,7 +92,8 @@ class TritonPythonModel:
     def _begin(self, request: Any, sender: Any) -> None:
         now = time.monotonic()
         task = self._reader.read({tensor.name(): tensor.as_numpy() for tensor in request.inputs()})
-        text = AnswerText(self._tokenizer, () if task.ignore_eos else self._settings.stop_tokens, task.stop)
+        silent = () if task.ignore_eos else self._settings.stop_tokens
+        text = AnswerText(self._tokenizer, silent, task.stop, self._marks if task.has_tools else None)
         timeout_us = request.timeout()
         deadline = now + timeout_us / 1e6 if timeout_us else None
         outputs = frozenset(request.requested_output_names())

@@ -27,6 +27,9 @@ LANGUAGE_INPUTS: tuple[tuple[str, DataType, tuple[int, ...]], ...] = (
     ("stop", "BYTES", (-1,)),
     ("ignore_eos", "BOOL", (1,)),
     ("logprobs", "BOOL", (1,)),
+    ("response_format", "BYTES", (1,)),
+    ("tools", "BYTES", (1,)),
+    ("tool_choice", "BYTES", (1,)),
 )
 """Inputs of every language model. A request gives text or messages, and any of the others."""
 LANGUAGE_OUTPUTS: tuple[tuple[str, DataType, tuple[int, ...]], ...] = (
