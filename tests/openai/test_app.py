@@ -83,7 +83,7 @@ def test_health_asks_for_no_key_and_tells_the_truth(locked: str) -> None:
         (b"{", 400, "invalid_json"),
         (b"[" * 2000, 400, "invalid_json"),
         (BODY + b" " * 2048, 413, "body_too_large"),
-        (json.dumps(CHAT | {"tools": [{}]}).encode(), 400, "unsupported_parameter"),
+        (json.dumps(CHAT | {"tools": [{}]}).encode(), 400, "missing_required_parameter"),
         (BODY, 503, "unavailable"),
     ],
     ids=["no JSON", "deep", "large", "tools", "no server"],

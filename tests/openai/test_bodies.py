@@ -19,14 +19,26 @@ from tritonkit.openai.bodies import (
     RerankBody,
     read_body,
 )
+from tritonkit.openai.forms import _REFUSED as REFUSED_FIELDS
+from tritonkit.openai.forms import TranscriptionBody
 from tritonkit.openai.problems import Problem
 
 HELLO = {"role": "user", "content": "hello"}
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 
 
 def chat(**more: Any) -> ChatBody:
     """A chat's body with these parameters."""
     return read_body(ChatBody, json.dumps({"model": "m", "messages": [HELLO]} | more).encode())
+
+
+def called(call: dict[str, Any]) -> dict[str, Any]:
+    """A message with a call."""
+    return {"role": "assistant", "content": None, "tool_calls": [call]}
+
+
+CALLED = "messages.0.tool_calls.0.function.arguments"
 
 
 def refused(body: dict[str, Any] | bytes, kind: Any = ChatBody) -> Problem:
@@ -73,13 +85,12 @@ def test_what_changes_no_answer_is_taken() -> None:
 @pytest.mark.parametrize(
     "parameter",
     [
-        {"tools": [{"type": "function"}]},
-        {"response_format": {"type": "json_object"}},
         {"logit_bias": {"1": 5}},
         {"functions": [{}]},
         {"audio": {"voice": "x"}},
         {"top_logprobs": 2},
-        {"tool_choice": "required"},
+        {"parallel_tool_calls": False, "tools": [TOOL]},
+        {"response_format": {"type": "json_object"}, "tools": [TOOL]},
         {"top_logprobs": False},
         {"dimensions": 8},
         {"prediction": {}},
@@ -111,7 +122,25 @@ def test_what_cannot_be_honoured_is_refused(parameter: dict[str, Any]) -> None:
         ({"messages": []}, "messages"),
         ({"messages": [HELLO] * 1025}, "messages"),
         ({"model": ""}, "model"),
-        ({"messages": [{"role": "tool", "content": "x"}]}, "messages.0.role"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "messages.0"),
+        ({"messages": [{**HELLO, "tool_call_id": "x"}]}, "messages.0"),
+        ({"messages": [{**HELLO, "tool_calls": [CALL]}]}, "messages.0"),
+        ({"messages": [called(CALL | {"function": {"name": "f", "arguments": "["}})]}, CALLED),
+        ({"messages": [called(CALL | {"function": {"name": "f", "arguments": "[]"}})]}, CALLED),
+        ({"messages": [called(CALL | {"function": {"name": "f", "arguments": {}}})]}, CALLED),
+        ({"tools": [{"type": "function"}]}, "tools.0.function"),
+        ({"tools": [TOOL, TOOL]}, "tools"),
+        ({"tools": [TOOL] * 129}, "tools"),
+        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools.0.function.name"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"tool_choice": {"type": "function", "function": {"name": "g"}}, "tools": [TOOL]}, "tool_choice"),
+        ({"tool_choice": {"type": "allowed_tools"}, "tools": [TOOL]}, "tool_choice"),
+        ({"response_format": {"type": "xml"}}, "response_format.type"),
+        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "a"}}},
+            "response_format.json_schema.schema",
+        ),
         ({"messages": [HELLO, {"role": "user"}]}, "messages.1.content"),
         ({"messages": [{**HELLO, "tool_calls": [{}]}]}, "messages.0"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages.0.content"),
@@ -192,6 +221,39 @@ def test_the_name_of_an_author_is_taken(name: Any) -> None:
     assert problem.param == "messages.0"
 
 
+def test_tools_and_formats_reach_the_model() -> None:
+    """They are JSON there; a null within a schema is a value, and a tool that is not offered is left out."""
+    schema = {"type": "object", "properties": {"a": {"const": None, "description": "null"}}}
+    form = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema, "strict": None}}
+    [sent] = chat(response_format=form).settings()["response_format"]
+    assert json.loads(sent) == {"type": "json_schema", "json_schema": {"schema": schema}}
+    tool = {"type": "function", "function": {"name": "f", "description": None, "parameters": schema, "strict": True}}
+    choice = {"type": "function", "function": {"name": "f"}}
+    forced = chat(tools=[tool], tool_choice=choice)
+    assert [tool.shown()["function"] for tool in forced.offered] == [{"name": "f", "parameters": schema}]
+    assert json.loads(forced.settings()["tool_choice"][0]) == choice
+    none = chat(tools=[tool], tool_choice="none", response_format={"type": "json_object"})
+    assert (none.offered, none.forced) == ([], False)
+    assert none.settings() == {"response_format": ['{"type": "json_object"}']}
+
+
+def test_strict_arguments_need_a_demanded_call() -> None:
+    """The model's own calls are not held to a schema."""
+    strict = {"type": "function", "function": {"name": "f", "strict": True}}
+    problem = refused({"model": "m", "messages": [HELLO], "tools": [strict]})
+    assert (problem.param, problem.code) == ("tools.0.function.strict", "unsupported_parameter")
+
+
+def test_a_history_of_calls_is_the_template_s() -> None:
+    """Arguments are an object there, and no content is an empty one."""
+    history = [HELLO, called(CALL), {"role": "tool", "tool_call_id": "1", "content": "sun"}]
+    shown = [message.shown() for message in chat(messages=history).messages]
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": {}}}
+    assert shown[0] == HELLO
+    assert shown[1]["tool_calls"][0]["function"] == call["function"]
+    assert (shown[1]["content"], shown[2]) == ("", {"role": "tool", "content": "sun", "tool_call_id": "1"})
+
+
 def test_null_is_nothing_at_any_depth() -> None:
     """In options, messages and parts."""
     part = {"type": "text", "text": "hello", "annotations": None}
@@ -239,8 +301,11 @@ PUBLISHED = {
     EmbeddingBody: "input model dimensions encoding_format user",
     RerankBody: "model query documents top_n return_documents",
     ClassifyBody: "model input user",
+    TranscriptionBody: "model chunking_strategy include known_speaker_names known_speaker_references language prompt "
+    "response_format stream temperature timestamp_granularities",
 }
-"""The parameters of OpenAI's reference, of each of its paths; the last two are Jina's and vLLM's."""
+"""The parameters of OpenAI's reference, of each of its paths; those of reranking and classification are Jina's and
+vLLM's."""
 
 
 @pytest.mark.parametrize("name", RANGES)
@@ -257,7 +322,7 @@ def test_ranges_are_the_published_ones(name: str) -> None:
 
 def test_the_page_has_a_line_for_each_parameter() -> None:
     """docs/openai.md says honored, ignored or refused as the code does, and has all that OpenAI publishes."""
-    page = (PROJECT / "docs" / "openai.md").read_text().split("## Parameters")[1].split("## Errors")[0]
+    page = (PROJECT / "docs" / "openai.md").read_text().split("## Parameters")[1].split("## Tools")[0]
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("| `")]
     of = {
         ChatBody: "chats",
@@ -265,17 +330,19 @@ def test_the_page_has_a_line_for_each_parameter() -> None:
         EmbeddingBody: "embeddings",
         RerankBody: "reranking",
         ClassifyBody: "classification",
+        TranscriptionBody: "transcription",
     }
+    others = {path: set(REFUSED_FIELDS if path == "transcription" else ()) for path in of.values()}
     for kind, path in of.items():
         treatment = {
             name: what
             for names, paths, what, _ in rows
             for name in re.findall("`([a-z_]+)`", names)
-            if path in paths or (paths == "all" and name not in kind.model_fields) or name == "model"
+            if path in paths or (paths == "all" and name not in {*kind.model_fields, *others[path]}) or name == "model"
         }
         honored = {name for name, what in treatment.items() if what == "honored"}
         assert honored == set(kind.model_fields)
         assert {name for name, what in treatment.items() if what == "ignored"} == set(_IGNORED)
         refused_names = {name for name, what in treatment.items() if what == "refused"}
-        assert refused_names == set(_REFUSED) - {"best_of", "dimensions"}
+        assert refused_names == (set(_REFUSED) - {"best_of", "dimensions"} - set(kind.model_fields)) | others[path]
         assert set(PUBLISHED[kind].split()) <= set(treatment)

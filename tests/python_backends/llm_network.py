@@ -68,7 +68,7 @@ def _info(name: str, shape: ov.PartialShape) -> VariableInfo:
     return info
 
 
-def network(context: int = CONTEXT, seed: int = 0, wide: int = 0) -> ov.Model:
+def network(context: int = CONTEXT, seed: int = 0, wide: int = 0, vocabulary: int = VOCABULARY) -> ov.Model:
     """The graph: logits [batch, tokens, vocabulary] of input_ids [batch, tokens].
 
     With `wide` columns it also multiplies by a matrix of that size four times, which takes time and hardly changes
@@ -81,7 +81,7 @@ def network(context: int = CONTEXT, seed: int = 0, wide: int = 0) -> ov.Model:
     for node, name in zip((ids, mask, places, beam), (*names, "beam_idx"), strict=True):
         node.output(0).set_names({name})
     batch = op.gather(op.shape_of(ids), constant([0]), constant(0))
-    x = op.gather(weights(VOCABULARY, WIDTH), ids, constant(0))
+    x = op.gather(weights(vocabulary, WIDTH), ids, constant(0))
     x = op.add(x, op.gather(weights(context, WIDTH), places, constant(0)))
     kept = []
     for layer in range(LAYERS):
@@ -96,7 +96,7 @@ def network(context: int = CONTEXT, seed: int = 0, wide: int = 0) -> ov.Model:
     for _ in range(4 if wide else 0):
         mean = op.reduce_mean(op.matmul(x, matrix, False, False), constant([2]), True)
         x = op.add(x, op.multiply(mean, constant(1e-9, np.float32)))
-    logits = op.result(op.matmul(x, weights(WIDTH, VOCABULARY), False, False))
+    logits = op.result(op.matmul(x, weights(WIDTH, vocabulary), False, False))
     logits.output(0).set_names({"logits"})
     return ov.Model([logits], kept, [ids, mask, places, beam], "tiny")
 
@@ -128,6 +128,24 @@ def byte_tokenizer() -> Tokenizer:
     return tokenizer
 
 
+BYTES, END = 260, 256
+"""Tokens of the network of bytes, and the one that ends its answers."""
+
+
+def chat_tokenizer() -> Tokenizer:
+    """The tokenizer of bytes with an end, and a mark before calls that it counts as special, as Mistral's does."""
+    tokenizer = byte_tokenizer()
+    tokenizer.add_special_tokens(["</s>", "[TOOL_CALLS]"])
+    return tokenizer
+
+
+def write_byte_model(folder: Path, chat: str, context: int = CONTEXT) -> Path:
+    """A version's folder of a network that reads and writes bytes."""
+    write_model(folder, chat, END, context, BYTES)
+    chat_tokenizer().save(str(folder / "tokenizer.json"))
+    return folder
+
+
 def fallback_tokenizer() -> Tokenizer:
     """Bytes by name where there is no token, and spaces as a letter, as in the tokenizers of Llama."""
     names = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", *"abcdeé"]
@@ -141,16 +159,20 @@ def fallback_tokenizer() -> Tokenizer:
 
 
 def write_model(
-    folder: Path, chat: str | None = CHAT, eos: int | list[int] | None = EOS, context: int = CONTEXT
+    folder: Path,
+    chat: str | None = CHAT,
+    eos: int | list[int] | None = EOS,
+    context: int = CONTEXT,
+    vocabulary: int = VOCABULARY,
 ) -> Path:
     """A version's folder with everything that the backend reads."""
     folder.mkdir(parents=True, exist_ok=True)
-    ov.save_model(network(context), folder / "openvino_model.xml", compress_to_fp16=False)
+    ov.save_model(network(context, vocabulary=vocabulary), folder / "openvino_model.xml", compress_to_fp16=False)
     config = {
         "num_hidden_layers": LAYERS,
         "num_attention_heads": HEADS,
         "hidden_size": WIDTH,
-        "vocab_size": VOCABULARY,
+        "vocab_size": vocabulary,
         "max_position_embeddings": context,
         "eos_token_id": eos,
     }

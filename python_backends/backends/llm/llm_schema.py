@@ -8,7 +8,6 @@ engine compiles grammars between two steps, so their size is bounded here, and s
 from __future__ import annotations
 
 import json
-import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,6 +16,8 @@ if TYPE_CHECKING:
 MOST_BYTES = 1 << 16
 DEEPEST = 32
 MOST_RULES = 4096
+MOST_CHARACTERS = 1 << 15
+"""Most characters of a grammar; the engine compiles this many in a second where 150,000 tokens are masked."""
 MOST_CHOICES = 512
 """Most values of one `enum`, and most numbers between `minimum` and `maximum`."""
 MOST_ITEMS = 64
@@ -34,7 +35,7 @@ _KEYWORDS: dict[str, frozenset[str]] = {
     "string": frozenset(("minLength",)),
 }
 _PYTHON = {"array": list, "boolean": bool, "null": type(None), "object": dict, "string": str}
-# The engine misreads alternatives that begin alike, so none does here.
+# The engine misreads alternatives with a common beginning, so none has one here.
 # Repetitions of classes of characters are fast in the engine; those of alternatives take it seconds.
 # Numbers have as many digits as every reader of JSON keeps.
 _BASE = r"""
@@ -137,8 +138,14 @@ class Grammar:
         return name
 
     def written(self, root: str) -> str:
-        """The whole grammar, which begins with this expression."""
+        """The whole grammar, which begins with this expression.
+
+        Raises:
+            SchemaError: it is too large.
+        """
         rules = "".join(f"r{number} ::= {body}\n" for number, body in enumerate(self._rules))
+        if len(rules) > MOST_CHARACTERS:
+            raise SchemaError(f"schema: found a grammar of {len(rules)} characters, wanted at most {MOST_CHARACTERS}")
         return f"root ::= {root}\n{rules}{_BASE.lstrip()}"
 
     def _reserve(self) -> str:
@@ -181,7 +188,9 @@ class Grammar:
 
     def _reference(self, ref: Any, where: str, depth: int, owner: str) -> str:
         if not isinstance(ref, str) or not (ref == "#" or ref.startswith("#/")):
-            raise SchemaError(f"{where}.$ref: found {str(ref)[:64]!r}, wanted a place of the same schema, as #/$defs/name")
+            raise SchemaError(
+                f"{where}.$ref: found {str(ref)[:64]!r}, wanted a place of the same schema, as #/$defs/name"
+            )
         if owner:
             self._same.setdefault(owner, set()).add(ref)
         if ref not in self._refs:
@@ -235,8 +244,8 @@ class Grammar:
         for text, end in ends.items():
             parts.setdefault(text[:1], {})[text] = end
         branches = []
-        for first, begun in parts.items():
-            shared = os.path.commonprefix(list(begun)) if first else ""
+        for begun in parts.values():
+            shared = _shared(min(begun), max(begun))
             rests = {text[len(shared) :]: end for text, end in begun.items()}
             rest = rests[""] if len(rests) == 1 else self.choice(rests)
             branches.append(f"{literal(shared)} {rest}".rstrip())
@@ -325,6 +334,12 @@ class Grammar:
         return self.rule(f'"{{" space {first} space "}}"')
 
 
+def _shared(first: str, last: str) -> str:
+    """The beginning that two texts share."""
+    ends = (place for place, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1])
+    return first[: next(ends, min(len(first), len(last)))]
+
+
 def _kinds(schema: Mapping[str, Any], where: str) -> Sequence[str] | None:
     """The types of a schema; None: any."""
     given = schema.get("type")
@@ -332,7 +347,9 @@ def _kinds(schema: Mapping[str, Any], where: str) -> Sequence[str] | None:
         return next(([kind] for kind in ("object", "array") if _KEYWORDS[kind] & schema.keys()), None)
     kinds = given if isinstance(given, list) else [given]
     if not kinds or not all(isinstance(kind, str) and kind in _KEYWORDS for kind in kinds):
-        raise SchemaError(f"{where}.type: found {str(given)[:64]}, wanted one of {', '.join(_KEYWORDS)}, or a list of them")
+        raise SchemaError(
+            f"{where}.type: found {str(given)[:64]}, wanted one of {', '.join(_KEYWORDS)}, or a list of them"
+        )
     return list(dict.fromkeys(kinds))
 
 

@@ -45,9 +45,7 @@ class ChatTemplate:
         self.takes_tools = "tools" in find_undeclared_variables(_sandbox().parse(source))
         """Whether the template reads a list of tools."""
 
-    def render(
-        self, messages: Sequence[Any], special: Mapping[str, str], tools: Sequence[Any] | None = None
-    ) -> str:
+    def render(self, messages: Sequence[Any], special: Mapping[str, str], tools: Sequence[Any] | None = None) -> str:
         """The prompt of these messages, up to the start of the answer.
 
         Args:

@@ -15,6 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+def width_of(network: Path) -> int | None:
+    """Logits for each token that a network's file computes; None if it leaves that open."""
+    import openvino as ov
+
+    size = ov.Core().read_model(network).output("logits").get_partial_shape()[-1]
+    return int(size.get_length()) if size.is_static else None
+
+
 def engine_tokenizer(pieces: Sequence[bytes], end: int) -> Any:
     """OpenVINO GenAI's tokenizer with this vocabulary.
 

@@ -25,11 +25,14 @@ from llm_request import Reader, RequestError, Task
 from llm_sending import Sending
 from llm_text import AnswerText
 from llm_tokenizer import refusal
+from llm_vocabulary import width_of
 from llm_watch import Watch
 from tokenizers import Tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from llm_config import Settings
 
 _FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 _STATUS = {"INVALID_ARG": "INVALID_ARGUMENT"}
@@ -47,9 +50,7 @@ class TritonPythonModel:
             check_served_here(config, args["model_instance_kind"], "llm")
             self._settings = read_settings(config, folder)
             self._tokenizer = _tokenizer(folder)
-            facts = read_json(folder / "tokenizer.json")
-            ends = bool(self._settings.stop_tokens)
-            pieces = pieces_of(self._tokenizer, facts, self._settings.vocabulary) if ends else None
+            pieces = _pieces(self._tokenizer, folder, self._settings)
             self._reader = Reader(self._settings, self._tokenizer, read_chat(folder), pieces is not None)
         except ModelError as refused:
             message = f"model '{args['model_name']}': {refused}"
@@ -199,6 +200,16 @@ def _tokenizer(folder: Path) -> Tokenizer:
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
+
+
+def _pieces(tokenizer: Tokenizer, folder: Path, settings: Settings) -> list[bytes] | None:
+    """Each token's bytes; None if answers of this model cannot be held to a grammar.
+
+    The engine masks as many logits as there are pieces without looking how many there are.
+    """
+    if not settings.stop_tokens or width_of(folder / "openvino_model.xml") != settings.vocabulary:
+        return None
+    return pieces_of(tokenizer, read_json(folder / "tokenizer.json"), settings.vocabulary)
 
 
 def _metrics(args: dict[str, str]) -> Metrics | None:

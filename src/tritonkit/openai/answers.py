@@ -20,6 +20,7 @@ class Choice:
     texts: list[str] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    calls: list[dict[str, Any]] = field(default_factory=list)
     finish_reason: str | None = None
     prompt_tokens: int = 0
 
@@ -28,6 +29,7 @@ class Choice:
         self.texts.append(piece.text)
         self.tokens += piece.tokens
         self.logprobs += piece.logprobs
+        self.calls += piece.calls
         self.finish_reason = piece.finish_reason or self.finish_reason
         self.prompt_tokens = piece.prompt_tokens or self.prompt_tokens
 
@@ -83,9 +85,12 @@ class Completion:
 
     def _whole(self, number: int, choice: Choice) -> dict[str, Any]:
         text = "".join(choice.texts)
-        content: dict[str, Any] = (
-            {"message": {"role": "assistant", "content": text, "refusal": None}} if self._chat else {"text": text}
-        )
+        content: dict[str, Any] = {"text": text}
+        if self._chat:
+            message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
+            if choice.calls:
+                message |= {"content": text or None, "tool_calls": choice.calls}
+            content = {"message": message}
         return content | self._rest(number, choice.tokens, choice.logprobs, choice.finish_reason)
 
     def chunk(self, piece: Piece, with_usage: bool = False) -> dict[str, Any]:
@@ -93,7 +98,10 @@ class Completion:
         content: dict[str, Any] = {"text": piece.text}
         if self._chat:
             first = {} if piece.choice in self._begun else {"role": "assistant"}
-            content = {"delta": first | {"content": piece.text}}
+            delta: dict[str, Any] = {} if piece.calls and not piece.text else {"content": piece.text}
+            if piece.calls:
+                delta["tool_calls"] = [{"index": number} | call for number, call in enumerate(piece.calls)]
+            content = {"delta": first | delta}
             self._begun.add(piece.choice)
         choice = content | self._rest(piece.choice, piece.tokens, piece.logprobs, piece.finish_reason)
         return self._chunk([choice], {"usage": None} if with_usage else {})

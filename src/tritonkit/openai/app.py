@@ -198,7 +198,7 @@ class _Server:
         async def take(piece: Piece) -> None:
             answer.add(piece)
 
-        await generate(model, inputs, self._settings.timeout_s, take, dialect)
+        await generate(model, inputs, self._settings.timeout_s, take, dialect, _tools_of(body))
         return answer.whole()
 
     async def _streamed(self, catalog: Catalog, body: ChatBody | CompletionBody, task: str, events: Events) -> None:
@@ -211,7 +211,7 @@ class _Server:
             await events.write(event(answer.chunk(piece, body.with_usage())))
 
         try:
-            await generate(model, inputs, self._settings.timeout_s, take, dialect)
+            await generate(model, inputs, self._settings.timeout_s, take, dialect, _tools_of(body))
         except (ClientError, Problem) as error:
             if not events.begun:
                 raise
@@ -224,6 +224,11 @@ class _Server:
 
 async def _send(response: Response, request: Request, send: Send) -> None:
     await response(request.scope, request.receive, send)
+
+
+def _tools_of(body: ChatBody | CompletionBody) -> frozenset[str]:
+    offered = body.offered if isinstance(body, ChatBody) else []
+    return frozenset(tool.function.name for tool in offered)
 
 
 def _answer_to(body: ChatBody | CompletionBody, many: int) -> Completion:

@@ -5,13 +5,16 @@ docs/openai.md has a line for each parameter, and a test compares it with this m
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 from pydantic_core import from_json
 
+from tritonkit.openai.messages import Message
 from tritonkit.openai.problems import invalid, unread
+from tritonkit.openai.tool_bodies import MOST_TOOLS, AnswerFormat, StrictBody, Tool, ToolChoice, kept_nulls
 
 __all__ = [
     "ChatBody",
@@ -31,7 +34,6 @@ MOST_CHOICES = 128
 """Most answers to one request, as in OpenAI's API: each takes a place in the model's running batch or waits for one."""
 MOST_TOKENS = 2048
 """Tokens of one input to embed."""
-_LONGEST_NAME = 256
 _LEAST_TOP_P = 1e-6
 """Replaces 0, which OpenAI accepts and engines refuse: only the most likely token."""
 
@@ -69,66 +71,12 @@ _REFUSED: Mapping[str, tuple[Any, ...]] = {
 }
 """Unsupported parameters, each with its values that have no effect."""
 
-_EMPTY_PARTS = ("annotations", "audio", "function_call", "refusal", "tool_calls")
-"""Lists that are empty in a message which a client returns as it got it; null members are removed earlier."""
-
-
-class StrictBody(BaseModel):
-    """A body without unknown parameters."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
-
-
 Text = Annotated[str, Field(min_length=1)]
 
 
 def _listed(value: Any) -> Any:
     """Make a single text a list of one."""
     return [value] if isinstance(value, str) else value
-
-
-_OTHER_PARTS = {"image_url": "images", "input_audio": "sound", "file": "files", "video_url": "videos"}
-
-
-def _other_part(part: Any) -> str:
-    """The reason why a part of a message is refused."""
-    kind = part.get("type") if isinstance(part, dict) else None
-    if isinstance(kind, str) and kind in _OTHER_PARTS:
-        return f"a part has the type {kind}; the language models behind this server read text, not {_OTHER_PARTS[kind]}"
-    return "only parts of type text are supported"
-
-
-def _joined(value: Any) -> Any:
-    """A message's content: a text, or parts that are texts."""
-    if not isinstance(value, list):
-        return value
-    for part in value:
-        if not isinstance(part, dict) or part.get("type") != "text":
-            raise ValueError(_other_part(part))
-        if not isinstance(part.get("text"), str) or len(part) != 2:
-            raise ValueError('a part is {"type": "text", "text": "..."}')
-    return "".join(part["text"] for part in value)
-
-
-def _plain_message(value: Any) -> Any:
-    """A message without empty parts and without its author's name, which templates do not know."""
-    if not isinstance(value, dict):
-        return value
-    for name in _EMPTY_PARTS:
-        if value.get(name):
-            raise ValueError(f"{name} is not supported")
-    name = value.get("name", "")
-    if not isinstance(name, str) or len(name) > _LONGEST_NAME:
-        raise ValueError(f"name is a text of at most {_LONGEST_NAME} characters")
-    return {name: part for name, part in value.items() if name not in (*_EMPTY_PARTS, "name")}
-
-
-class _Message(StrictBody):
-    role: Literal["system", "developer", "user", "assistant"]
-    content: Annotated[str, BeforeValidator(_joined)]
-
-
-Message = Annotated[_Message, BeforeValidator(_plain_message)]
 
 
 def _inputs(value: Any) -> Any:
@@ -223,13 +171,33 @@ class ChatBody(Sampled):
     messages: Annotated[list[Message], Field(min_length=1, max_length=MOST_MESSAGES)]
     max_completion_tokens: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
     logprobs: bool = False
+    tools: Annotated[list[Tool], Field(max_length=MOST_TOOLS)] = []
+    tool_choice: ToolChoice = "auto"
+    parallel_tool_calls: bool = True
+    response_format: AnswerFormat = AnswerFormat(type="text")
 
     def settings(self) -> dict[str, Any]:
-        """The inherited values, with the newer name of `max_tokens`."""
+        """The inherited values, with the newer name of `max_tokens`, and what the answer is held to."""
         values = super().settings()
         if self.max_completion_tokens is not None:
             values["max_tokens"] = [self.max_completion_tokens]
+        form = self.response_format.sent()
+        if form is not None:
+            values["response_format"] = [json.dumps(form, ensure_ascii=False)]
+        if self.offered and self.forced:
+            chosen = self.tool_choice if isinstance(self.tool_choice, str) else self.tool_choice.model_dump()
+            values["tool_choice"] = [json.dumps(chosen)]
         return values
+
+    @property
+    def offered(self) -> list[Tool]:
+        """The tools that the model may call in this answer."""
+        return [] if self.tool_choice == "none" else self.tools
+
+    @property
+    def forced(self) -> bool:
+        """Whether the answer has to be a call."""
+        return self.tool_choice not in ("none", "auto")
 
 
 class CompletionBody(Sampled):
@@ -282,7 +250,7 @@ def read_body(kind: type[Body], data: bytes) -> Body:
         raise invalid(f"the body is not JSON: {error}", code="invalid_json") from None
     if not isinstance(content, dict):
         raise invalid("the body is not a JSON object", code="invalid_json")
-    return checked_body(kind, _without_nulls(content))
+    return checked_body(kind, kept_nulls(content, _without_nulls(content)))
 
 
 def checked_body(
@@ -327,8 +295,37 @@ def _check_together(body: BaseModel) -> None:
         raise invalid("stream_options: it needs stream", "stream_options", "invalid_value")
     if isinstance(body, CompletionBody):
         _check_completion(body)
-    if isinstance(body, ChatBody) and body.max_tokens and body.max_completion_tokens:
+    if isinstance(body, ChatBody):
+        _check_chat(body)
+
+
+def _check_chat(body: ChatBody) -> None:
+    if body.max_tokens and body.max_completion_tokens:
         raise invalid("max_tokens: give max_completion_tokens instead of it, not both", "max_tokens", "invalid_value")
+    form = body.response_format
+    if (form.type == "json_schema") != (form.json_schema is not None):
+        message = "response_format.json_schema: it belongs to the type json_schema, and to no other"
+        raise invalid(message, "response_format.json_schema", "invalid_value")
+    names = [tool.function.name for tool in body.tools]
+    if len(set(names)) < len(names):
+        raise invalid("tools: two have the same name", "tools", "invalid_value")
+    if body.forced and not isinstance(body.tool_choice, str) and body.tool_choice.function.name not in names:
+        raise invalid("tool_choice: it names none of the tools", "tool_choice", "invalid_value")
+    if body.forced and not names:
+        raise invalid("tool_choice: it needs tools", "tool_choice", "invalid_value")
+    if body.offered and not body.parallel_tool_calls and not body.forced:
+        message = "parallel_tool_calls: false is supported where tool_choice is required or names a function"
+        raise invalid(message, "parallel_tool_calls", "unsupported_parameter")
+    if body.offered and form.type != "text":
+        message = "response_format: it cannot be used together with tools; give tool_choice none, or text"
+        raise invalid(message, "response_format", "unsupported_parameter")
+    for number, tool in enumerate(body.offered):
+        if tool.function.strict and not body.forced:
+            param = f"tools.{number}.function.strict"
+            message = (
+                f"{param}: arguments are held to the schema only where tool_choice is required or names a function"
+            )
+            raise invalid(message, param, "unsupported_parameter")
 
 
 def _check_completion(body: CompletionBody) -> None:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.openai.bodies import ChatBody, CompletionBody
+from tritonkit.openai.calls import CallReader
 from tritonkit.openai.dialects import OWN, Dialect, Read
 from tritonkit.openai.piece import Piece
 from tritonkit.openai.problems import Problem, invalid
 
 if TYPE_CHECKING:
-    from tritonkit.client import AsyncModel
+    from tritonkit.client import AsyncModel, Reply
     from tritonkit.client.wire.signature import ModelSignature
     from tritonkit.openai.templates import Chat
 
@@ -43,6 +45,7 @@ def choices(
     Raises:
         Problem: a setting that the model does not take, or messages that its template does not.
     """
+    _check_kind(body, dialect)
     shared = body.settings()
     if max_tokens is not None:
         shared.setdefault("max_tokens", [max_tokens])
@@ -66,14 +69,30 @@ def choices(
 def _prompts(body: ChatBody | CompletionBody, chat: Chat | None) -> list[dict[str, Any]]:
     if isinstance(body, CompletionBody):
         return [{"text": [prompt]} for prompt in body.prompt]
-    # Templates know the older name.
-    messages = [
-        {"role": "system" if message.role == "developer" else message.role, "content": message.content}
-        for message in body.messages
-    ]
+    messages = [message.shown() for message in body.messages]
     if chat is not None:
         return [{"text": [chat.prompt(messages)]}]
-    return [{"messages": [json.dumps(messages, ensure_ascii=False)]}]
+    prompt = {"messages": [json.dumps(messages, ensure_ascii=False)]}
+    if body.offered:
+        prompt["tools"] = [json.dumps([tool.shown() for tool in body.offered], ensure_ascii=False)]
+    return [prompt]
+
+
+def _check_kind(body: ChatBody | CompletionBody, dialect: Dialect) -> None:
+    """Refuse for engines on GPUs what the project's own engine alone can do."""
+    if dialect is OWN or not isinstance(body, ChatBody):
+        return
+    called = any(message.role == "tool" or message.tool_calls for message in body.messages)
+    asked = {
+        "messages": called,
+        "response_format": body.response_format.sent() is not None,
+        "tools": bool(body.offered),
+    }
+    for name, is_asked in asked.items():
+        if is_asked:
+            what = "calls of tools in messages" if name == "messages" else name
+            message = f"{name}: the engine behind the model {body.model!r} is not given {what} here"
+            raise invalid(message, name, "unsupported_parameter")
 
 
 def _seeds(seed: int | None, n: int) -> list[dict[str, Any]]:
@@ -90,8 +109,17 @@ async def generate(
     timeout_s: float,
     sink: Callable[[Piece], Awaitable[None]],
     dialect: Dialect = OWN,
+    tools: Collection[str] = (),
 ) -> None:
     """Call the model for each choice, and yield the pieces as they come; the first error ends all streams.
+
+    Args:
+        model: the model.
+        inputs: the inputs of each choice.
+        timeout_s: seconds for the whole answer.
+        sink: receives the pieces.
+        dialect: the model's kind.
+        tools: names of the tools that the answer may call.
 
     Raises:
         ClientError: a stream failed.
@@ -100,13 +128,31 @@ async def generate(
     try:
         async with asyncio.timeout(timeout_s), asyncio.TaskGroup() as group:
             for number, choice_inputs in enumerate(inputs):
-                group.create_task(_generate(model, dialect.reader(number), choice_inputs, timeout_s, sink))
+                read = dialect.reader(number)
+                read = _with_calls(read, tools) if tools else read
+                group.create_task(_generate(model, read, choice_inputs, timeout_s, sink))
     except TimeoutError:
         raise Problem(
             504, "no end of the answer within the time allowed", kind="timeout", code="deadline_exceeded"
         ) from None
     except BaseExceptionGroup as errors:
         raise _first(errors) from None
+
+
+def _with_calls(read: Read, tools: Collection[str]) -> Read:
+    """The reader, whose pieces have calls of tools apart from the content."""
+    calls = CallReader(tools)
+
+    def reading(reply: Reply) -> Piece:
+        piece = read(reply)
+        text = calls.add(piece.text)
+        if piece.finish_reason is None:
+            return replace(piece, text=text)
+        rest, made = calls.end()
+        reason = "tool_calls" if made and piece.finish_reason == "stop" else piece.finish_reason
+        return replace(piece, text=text + rest, calls=tuple(made), finish_reason=reason)
+
+    return reading
 
 
 def _first(error: BaseException) -> BaseException:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["Problem", "has_status", "invalid", "problem_of", "unread", "within"]
 
 _INVALID = "invalid_request_error"
+_PARAM = re.compile(r"((?:ignore_eos|messages|min_tokens|response_format|tools|tool_choice)[\w.]*): ")
+"""The parameter at the beginning of a model's own message."""
 _MOST_SHOWN = 1000
 """Characters of a message; a model's own text may be long."""
 
@@ -149,4 +152,5 @@ def problem_of(error: ClientError, own_key: bool = False) -> Problem:
         if name in _BY_STATUS:
             row, details = _BY_STATUS[name], text
     status, message, code, kind = row
-    return Problem(status, message or details[:_MOST_SHOWN], kind=kind, code=code)
+    named = _PARAM.match(details) if not message else None
+    return Problem(status, message or details[:_MOST_SHOWN], kind=kind, param=named and named[1], code=code)
