@@ -241,3 +241,34 @@ def test_unfit_parameters_are_refused(name: str, value: object) -> None:
     make: Callable[..., Settings] = Settings
     with pytest.raises(ValueError, match=f"parameter {name}: found"):
         make(**{name: value})
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_probabilities_give_what_their_logarithms_give(vocabulary: Vocabulary, beam: int) -> None:
+    """A softmax at the end of a network changes neither text nor score, though zeros have no logarithm."""
+    likely = np.float32([[[0.05, 0.0, 0.0, 0.0, 0.0, 0.5, 0.45, 0.0, 0.0, 0.0, 0.0], [0.9] + [0.01] * 10]])
+    settings = Settings(beam=beam, probabilities=True)
+    (text,), (score,) = (array[0] for array in decode(likely, [2], vocabulary, settings))
+    with np.errstate(divide="ignore"):
+        logarithms = np.maximum(np.log(likely), -80)
+    (other,), (same,) = (array[0] for array in decode(logarithms, [2], vocabulary, Settings(beam=beam)))
+    assert text == other == b"E"
+    assert score == pytest.approx(same, abs=1e-5)
+    if beam == 1:
+        assert score == pytest.approx(np.log(0.5 * 0.9), abs=1e-5)
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.5, np.nan, np.inf])
+def test_other_numbers_than_probabilities_are_refused(vocabulary: Vocabulary, value: float) -> None:
+    """Logits are taken for probabilities by nobody."""
+    likely = np.zeros((2, 3, len(TOKENS)), np.float32)
+    likely[1, 2, 4] = value
+    with pytest.raises(ValueError, match=r"item 1, frame 2: found .*, wanted a probability, 0 to 1"):
+        decode(likely, [3, 3], vocabulary, Settings(probabilities=True))
+
+
+def test_zeros_are_no_probabilities_and_harmless(vocabulary: Vocabulary) -> None:
+    """A warm-up consists of them."""
+    texts, scores = decode(np.zeros((1, 3, len(TOKENS)), np.float32), [3], vocabulary, Settings(probabilities=True))
+    assert texts[0, 0] == b""
+    assert np.isfinite(scores).all()

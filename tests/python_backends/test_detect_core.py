@@ -109,6 +109,7 @@ def family_tensors(family: str, corners: np.ndarray, scores: np.ndarray) -> dict
     best = np.stack([scores.max(1), scores.argmax(1)], 1)
     tensors: dict[str, dict[str, np.ndarray]] = {
         "yolov5": {"predictions": np.concatenate([centered, nothing + 0.5, scores * 2], axis=1)},
+        "yolox": {"predictions": of_cells(centered, np.concatenate([nothing + 0.5, scores * 2], axis=1))},
         "yolov8": {"predictions": np.concatenate([centered, scores], axis=1).T},
         "end2end": {"predictions": np.concatenate([corners, best], axis=1)},
         "ssd": {"boxes": corners / unit, "scores": np.concatenate([nothing, scores], axis=1)},
@@ -119,6 +120,34 @@ def family_tensors(family: str, corners: np.ndarray, scores: np.ndarray) -> dict
         "rtdetr": {"pred_boxes": centered / unit, "logits": odds},
     }
     return {name: array[None].astype(np.float32) for name, array in tensors[family].items()}
+
+
+def of_cells(centered: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """YOLOX's output [252, 5 + classes] for the frame, with these boxes in its last rows and nothing in the others."""
+    cells = [(x, y, s) for s in (8, 16, 32) for y in range(HEIGHT // s) for x in range(WIDTH // s)]
+    rows = np.zeros((len(cells), 4 + scores.shape[1]), np.float32)
+    for row, box, values, (x, y, s) in zip(rows[::-1], centered, scores, cells[::-1], strict=False):
+        row[:] = [box[0] / s - x, box[1] / s - y, *np.log(np.maximum(box[2:], 1e-6) / s), *values]
+    return rows
+
+
+def test_yolox_is_read_as_its_own_demo_reads_it() -> None:
+    """Cells row by row, from the smallest; the larger form has a fourth grid."""
+    rows = np.zeros((1, 254, 8), np.float32)
+    rows[0, [17, 192 + 9, 252 + 1]] = [
+        [0.5, 0.25, np.log(2), np.log(3), 0.9, 1, 0, 0],  # cell 1, 1 of 8 pixels
+        [0.5, 0.5, 0, 0, 0.8, 0, 1, 0],  # cell 1, 1 of 16 pixels
+        [0, 0.5, 0, np.log(0.5), 0.7, 0, 0, 1],  # cell 1, 0 of 64 pixels
+    ]
+    settings = Settings(family="yolox", k=3, image_size=False, **FRAME)
+    boxes = detect({"predictions": rows}, None, LABELS, settings)["box"][0]
+    np.testing.assert_allclose(boxes, [[4, 0, 20, 22], [16, 16, 32, 32], [32, 16, 96, 48]], atol=1e-4)
+    rows = rows[:, :252]
+    assert detect({"predictions": rows}, None, LABELS, settings)["count"] == [[2]]
+    with pytest.raises(
+        ValueError, match=r"item 0: found 251 boxes, wanted 252 or 254, one for each cell of .* 96 x 128"
+    ):
+        detect({"predictions": rows[:, 1:]}, None, LABELS, settings)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -291,7 +320,9 @@ def test_scores_that_are_not_finite_are_refused(family: str, value: float) -> No
     """The message has the inputs and the item."""
     tensors = family_tensors(family, random_boxes(4, 0), np.full((4, 3), 0.3, np.float32))
     batch = {name: np.concatenate([array, array]) for name, array in tensors.items()}
-    place = {"yolov5": (1, 2, 5), "yolov8": (1, 4, 2), "end2end": (1, 2, 4)}.get(family, (1, 2, 1))
+    place = {"yolov5": (1, 2, 5), "yolox": (1, 251, 5), "yolov8": (1, 4, 2), "end2end": (1, 2, 4)}.get(
+        family, (1, 2, 1)
+    )
     name = "scores" if family == "ssd" else "logits" if "detr" in family else "predictions"
     batch[name][place] = value
     if family == "rtdetr" and value == np.inf:  # its sigmoid is 1
@@ -371,7 +402,7 @@ def test_any_finite_output_gives_boxes_within_the_image(seed: int, family: str, 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"family": "yolov3"}, "family: found yolov3, wanted one of yolov5, yolov8"),
+        ({"family": "yolov3"}, "family: found yolov3, wanted one of yolov5, yolox, yolov8"),
         ({"k": 0}, "k: found 0"),
         ({"score_threshold": 1.5}, "score_threshold: found 1.5, wanted 0 to 1"),
         ({"iou_threshold": float("nan")}, "iou_threshold: found nan"),

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from ctc_decode_vocabulary import Vocabulary
 
 LEAST = -12.0  # the search skips tokens less likely than this, relative to the best of their frame, in nats
+ROUNDED = 1e-3  # a probability may be that much above 1
+SMALLEST = 1e-37  # probabilities below, and zeros, count as this one
 LENGTHS = ("all", "frames", "samples", "attention_mask")
 
 
@@ -28,6 +30,7 @@ class Settings:
     word_delimiter: str = "|"
     skip_special: bool = True
     lowercase: bool = False
+    probabilities: bool = False
     beam: int = 1
     length: str = "all"
     stride: int = 320
@@ -53,7 +56,7 @@ def decode(
     """The text of each item, and its log-probability: of the best path, or with a beam of the text.
 
     Args:
-        logits: float32 [batch, frames, classes]; probabilities and their logarithms give the same text.
+        logits: float32 [batch, frames, classes]: logits or log-probabilities; probabilities if the settings say so.
         frames: how many frames of each item count; more than there are count as all.
         vocabulary: the tokens of the classes.
         settings: the step's parameters.
@@ -76,7 +79,7 @@ def decode(
                 f"item {item}: {len(rows)} frames with a beam of {settings.beam} may take {len(rows) * settings.beam}"
                 f" prefixes; at most {settings.max_prefixes} are taken (parameter max_prefixes)"
             )
-        likely = _log_softmax(rows, item)
+        likely = _logarithms(rows, item) if settings.probabilities else _log_softmax(rows, item)
         search = _best_path if settings.beam == 1 else _best_text
         ids, scores[item, 0] = search(likely, vocabulary.blank, settings.beam)
         text = vocabulary.text(ids)
@@ -93,6 +96,16 @@ def _log_softmax(rows: np.ndarray, item: int) -> np.ndarray:
         raise ValueError(f"item {item}, frame {frame}: the largest logit is {best[frame, 0]}, wanted a finite number")
     rows -= best
     logarithms: np.ndarray = rows - np.log(np.exp(rows).sum(axis=1, keepdims=True))
+    return logarithms
+
+
+def _logarithms(rows: np.ndarray, item: int) -> np.ndarray:
+    """Logarithms of probabilities, float64 [frames, classes]."""
+    fits = (rows >= 0) & (rows <= 1 + ROUNDED)
+    if not fits.all():
+        frame, token = np.argwhere(~fits)[0]
+        raise ValueError(f"item {item}, frame {frame}: found {rows[frame, token]}, wanted a probability, 0 to 1")
+    logarithms: np.ndarray = np.log(np.clip(rows.astype(np.float64), SMALLEST, 1))
     return logarithms
 
 

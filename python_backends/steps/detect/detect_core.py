@@ -30,6 +30,7 @@ class Family:
 
 FAMILIES = {
     "yolov5": Family(("predictions",)),
+    "yolox": Family(("predictions",)),
     "yolov8": Family(("predictions",)),
     "end2end": Family(("predictions",), box_format="xyxy", nms=False),
     "ssd": Family(("boxes", "scores"), box_format="xyxy", coordinates="normalized", background="first"),
@@ -151,9 +152,10 @@ def _candidates(given: list[np.ndarray], classes: int, settings: Settings) -> Ca
     if family == "yolov8":
         _check_width(len(given[0]) - 4, classes, settings)
         return _above(given[0][:4].T, given[0][4:].T, None, settings)
-    if family == "yolov5":
+    if family in ("yolov5", "yolox"):
         _check_width(given[0].shape[1] - 5, classes, settings)
-        return _above(given[0][:, :4], given[0][:, 5:], given[0][:, 4], settings)
+        boxes = given[0][:, :4] if family == "yolov5" else _of_cells(given[0][:, :4], settings)
+        return _above(boxes, given[0][:, 5:], given[0][:, 4], settings)
     if family == "end2end":
         return _final(given[0], classes, settings)
     boxes, scores = given
@@ -161,6 +163,31 @@ def _candidates(given: list[np.ndarray], classes: int, settings: Settings) -> Ca
         raise ValueError(f"found {len(boxes)} boxes and the scores of {len(scores)}")
     _check_width(scores.shape[1] - (settings.of("background") != "none"), classes, settings)
     return _above(boxes, scores, None, settings)
+
+
+def _of_cells(boxes: np.ndarray, settings: Settings) -> np.ndarray:
+    """Center and size in pixels of boxes that are given relative to the cells of YOLOX's grids: float32 [n, 4].
+
+    A grid has a cell for each 8, 16 and 32 pixels, and one for each 64 in YOLOX's larger form.
+    """
+    cells: list[tuple[int, int, int]] = []  # width and height of each grid, and the pixels of its cells
+    for stride in (8, 16, 32, 64):
+        cells.append((settings.width // stride, settings.height // stride, stride))
+        if sum(width * height for width, height, _ in cells) == len(boxes) and stride >= 32:
+            break
+    else:
+        wanted = [sum(width * height for width, height, _ in cells[:count]) for count in (3, 4)]
+        raise ValueError(
+            f"found {len(boxes)} boxes, wanted {wanted[0]} or {wanted[1]}, one for each cell of an image of"
+            f" {settings.height} x {settings.width} (parameters height and width)"
+        )
+    corners = [
+        np.stack(np.meshgrid(np.arange(width), np.arange(height)), -1).reshape(-1, 2) for width, height, _ in cells
+    ]
+    strides = np.repeat(np.float32([stride for *_, stride in cells]), [len(grid) for grid in corners])[:, None]
+    with np.errstate(over="ignore"):  # boxes above the threshold are checked
+        sizes = np.exp(boxes[:, 2:])
+        return np.concatenate([boxes[:, :2] + np.float32(np.concatenate(corners)), sizes], axis=1) * strides
 
 
 def _check_width(number: int, classes: int, settings: Settings) -> None:

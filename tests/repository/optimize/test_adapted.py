@@ -97,3 +97,23 @@ def test_sizes_that_the_spec_fixes_are_those_of_the_outputs(write_model: WriteMo
     assert dims(artifact) == [[0, 3, 8, 32], [0, 3, 4, 16]]
     unsaid = built(write_model("name: net\nnetwork: {onnx: m.onnx}\n", m__onnx=pooled), cache)
     assert unsaid.signature.outputs[0].shape == (3, -1, -1)
+
+
+def test_sizes_that_only_a_run_shows_are_those_of_the_outputs(write_model: WriteModel, cache: BuildCache) -> None:
+    """Exports of detectors join all cells of several grids by an axis of size -1, which engines cannot infer."""
+    joined = onnx_bytes(
+        [
+            node("Shape", ["x"], ["sizes"]),
+            node("Gather", ["sizes", "zero"], ["batch"]),
+            node("Concat", ["batch", "three", "rest"], ["shape"], axis=0),
+            node("Reshape", ["x", "shape"], ["y"]),
+        ],
+        [("x", FLOAT, ["batch", 3, "height", "width"])],
+        [("y", FLOAT, ["batch", 3, "cells"])],
+        {"zero": np.array([0], np.int64), "three": np.array([3], np.int64), "rest": np.array([-1], np.int64)},
+    )
+    artifact = built(write_model(ITEM.replace("[4]", "[3, 8, 32]"), m__onnx=joined), cache)
+    assert artifact.signature.outputs[0].shape == (3, 256)
+    assert dims(artifact) == [[0, 3, 8, 32], [0, 3, 256]]
+    text = ITEM.replace("[4]", "[3, 8, width]") + "  free_axes: {width: {min: 4, max: 32}}\n"
+    assert built(write_model(text, m__onnx=joined), cache).signature.outputs[0].shape == (3, -1)

@@ -52,6 +52,8 @@ def _of_onnxruntime(
     actual = _seen(job, runner, signature)
     wrong = {name: _loosened(shapes[name], actual[name]) for name in shapes if name in actual}
     contradicted = {name for name, shape in wrong.items() if shape != shapes[name]}
+    if signature.batched and all(-1 not in tensor.shape for tensor in signature.inputs):
+        wrong = {name: _filled(shape, actual[name]) for name, shape in wrong.items()}
     if _correct(file, {**shapes, **wrong}, drop_inner=bool(contradicted)):
         runner = runner.reopened()
         shapes = runner.output_shapes()
@@ -91,6 +93,16 @@ def _loosened(inferred: Shape, seen: list[tuple[int, ...]]) -> Shape:
     return tuple(
         None if isinstance(size, int) and any(shape[place] != size for shape in seen) else size
         for place, size in enumerate(inferred)
+    )
+
+
+def _filled(shape: Shape, seen: list[tuple[int, ...]]) -> Shape:
+    """The shape of a batched output with the sizes that all runs gave: of inputs that have one size, outputs have one,
+    too, though an engine may not infer it."""
+    sizes = [{run[place] for run in seen} for place in range(len(shape))]
+    return shape[:1] + tuple(
+        found.pop() if not isinstance(size, int) and len(found) == 1 and found != {0} else size
+        for size, found in zip(shape[1:], sizes[1:], strict=True)
     )
 
 
