@@ -193,3 +193,18 @@ def test_answers_are_as_long_as_the_server_says(triton: Endpoint, tmp_path: Path
             assert echoed(made.choices[0].text)[0] == {"max_tokens": 40}
         made = client.completions.create(model="plain", prompt="x", max_tokens=2)
         assert echoed(made.choices[0].text)[0] == {"max_tokens": 2}
+
+
+@pytest.mark.parametrize(
+    ("param", "value"),
+    [
+        ("response_format", {"type": "json_object"}),
+        ("tools", [{"type": "function", "function": {"name": "f"}}]),
+        ("messages", [{"role": "tool", "tool_call_id": "a", "content": "sun"}]),
+    ],
+)
+def test_what_the_engine_is_not_given_is_refused(client: openai.OpenAI, param: str, value: Any) -> None:
+    """The shipped engine alone is given tools and formats."""
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.chat.completions.create(**({"model": "vllm", "messages": user("a")} | {param: value}))
+    assert (caught.value.param, caught.value.code) == (param, "unsupported_parameter")
