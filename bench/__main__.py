@@ -24,6 +24,7 @@ from bench import (
     variants,
 )
 from bench.chaos import experiment
+from bench.families import measure
 from bench.gpu import engines
 from bench.peers import compare
 from bench.report import Report, print_report, write_json
@@ -48,6 +49,7 @@ BENCHES = {
     "variants": variants.run,
     "gpu": engines.run,
     "peers": compare.run,
+    "families": measure.run,
     "chaos": experiment.run,
 }
 ROOT = Path(__file__).resolve().parent.parent
@@ -108,7 +110,7 @@ def _parser() -> argparse.ArgumentParser:
         type=_names,
         default=[],
         metavar="A,B",
-        help="of `peers`, `serving`, `loadgen`, `tune`, `plan` and `lambda`: these models alone",
+        help="of `peers`, `serving`, `loadgen`, `tune`, `plan`, `lambda` and `families`: these models or pages alone",
     )
     _add_chaos(parser.add_argument_group("of `chaos`"))
     return parser

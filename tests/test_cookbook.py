@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from bench.families.kitchen import FOLDER, PAGES, Page
 from tests.conftest import PROJECT
-from tests.server.kitchen import FOLDER, Page
 
-PAGES = sorted(path.stem for path in FOLDER.glob("*.md") if path.stem != "README")
 MOST_LINES = 30
 """YAML and Python that a reader writes."""
 

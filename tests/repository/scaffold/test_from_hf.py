@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.repository.scaffold.checkpoints import (
+from bench.families.checkpoints import (
     image_checkpoint,
     save_tokenizer,
     sentence_files,

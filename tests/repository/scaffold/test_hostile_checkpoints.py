@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.repository.export.graphs import FLOAT, STRING, node, onnx_bytes
-from tests.repository.scaffold.checkpoints import (
+from bench.families.checkpoints import (
     image_checkpoint,
     sentence_files,
     sound_checkpoint,
@@ -20,6 +19,7 @@ from tests.repository.scaffold.checkpoints import (
     tower_checkpoint,
     whisper_checkpoint,
 )
+from tests.repository.export.graphs import FLOAT, STRING, node, onnx_bytes
 from tritonkit.errors import UsageError
 from tritonkit.repository.modelspec import load
 from tritonkit.repository.scaffold import new_from_hf, new_from_onnx

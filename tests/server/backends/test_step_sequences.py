@@ -10,7 +10,7 @@ import pytest
 from numpy.lib.stride_tricks import sliding_window_view
 from onnx import TensorProto, helper
 
-from tests.server.kitchen import kitchen
+from bench.families.kitchen import kitchen
 from tests.waiting import PATIENCE_S
 from tritonkit.client import Client, Model
 from tritonkit.errors import InferenceError

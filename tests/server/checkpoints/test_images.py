@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.repository.scaffold.checkpoints import IMAGE_FAMILIES, TEXTS, image_checkpoint, pictures, tower_checkpoint
+from bench.families.checkpoints import IMAGE_FAMILIES, TEXTS, image_checkpoint, pictures, tower_checkpoint
 from tests.server.checkpoints.serving import served
 
 LABELS = {0: "cat", 1: "dog", 2: "a bird, flying"}

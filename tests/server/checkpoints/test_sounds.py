@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import io
-import wave
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.repository.scaffold.checkpoints import SOUND_FAMILIES, sound_checkpoint, sounds, speech_checkpoint
+from bench.families.checkpoints import SOUND_FAMILIES, sound_checkpoint, sounds, speech_checkpoint
+from bench.families.sounds import waveform
 from tests.server.checkpoints.serving import served
-
-
-def waveform(encoded: bytes) -> np.ndarray:
-    """The samples of a file, float32 from -1 to 1."""
-    with wave.open(io.BytesIO(encoded)) as file:
-        return np.frombuffer(file.readframes(file.getnframes()), "<i2").astype(np.float32) / 32768
 
 
 @pytest.mark.parametrize("family", SOUND_FAMILIES)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.repository.scaffold.checkpoints import TEXT_FAMILIES, TEXTS, sentence_files, text_checkpoint
+from bench.families.checkpoints import TEXT_FAMILIES, TEXTS, sentence_files, text_checkpoint
 from tests.server.checkpoints.serving import served
 from tritonkit import Client
 

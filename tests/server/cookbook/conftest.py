@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.server.kitchen import Kitchen, kitchen
+from bench.families.kitchen import Kitchen, Page, kitchen
+from bench.families.recipes import Item, compared, recipes
 from tests.waiting import PATIENCE_S
 from tritonkit.client import Client, Reply
 
@@ -35,3 +36,19 @@ def answers() -> Answer:
             return list(pool.map(lambda inputs: called.predict(inputs=inputs), items))
 
     return ask
+
+
+def batches_of_one(items: Sequence[Item]) -> list[dict[str, Any]]:
+    """Requests as the client takes them."""
+    return [{name: [value] for name, value in item.items()} for item in items]
+
+
+def assert_equal(made: Kitchen, ask: Answer, name: str, page: Page) -> None:
+    """Run a page; names are those of the reference, and numbers as near as the recipe says."""
+    recipe = recipes()[name]
+    items = recipe.prepare(made, True)
+    made.cook(page)
+    replies = [recipe.served(reply) for reply in ask(made, recipe.model, batches_of_one(items))]
+    share, largest = compared(replies, recipe.reference(made.folder, items))
+    assert share == 1
+    assert largest <= recipe.at_most

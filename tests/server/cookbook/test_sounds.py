@@ -18,11 +18,11 @@ import tritonclient.grpc as grpc
 from numpy.lib.stride_tricks import sliding_window_view
 from tritonclient.utils import InferenceServerException
 
+from bench.families.checkpoints import sounds, speech_checkpoint
+from bench.families.kitchen import Kitchen, Page
+from bench.families.sounds import waveform
 from tests.python_backends.sounds import encoded
-from tests.repository.scaffold.checkpoints import sounds, speech_checkpoint
-from tests.server.checkpoints.test_sounds import waveform
 from tests.server.cookbook.conftest import CALLERS, Answer
-from tests.server.kitchen import Kitchen, Page
 from tests.waiting import PATIENCE_S
 from tritonkit.client import Client, Model
 from tritonkit.errors import InferenceError

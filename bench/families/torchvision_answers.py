@@ -1,4 +1,4 @@
-"""What torchvision answers: run in a process that has it on its path, and this file there as `sitecustomize`.
+"""Answers of torchvision: run in a process that has it on its path, and this file there as `sitecustomize`.
 
 PyPI's torchvision is compiled for PyTorch with CUDA. Its networks do without its operators, but its Python is only
 imported where these are declared, and other libraries, such as transformers, would import it where it is installed.

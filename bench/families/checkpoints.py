@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +49,9 @@ TEXT_FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 """Type of model -> the beginning of transformers' classes, and what its configuration has besides the usual sizes."""
 
 
-def text_checkpoint(folder: Path, family: str, head: str, seed: int = 0, **settings: Any) -> Path:
-    """A checkpoint of a family with a head such as ForSequenceClassification, or Model for none."""
+def text_checkpoint(folder: Path, family: str, head: str, seed: int = 0, spread: int = 8, **settings: Any) -> Path:
+    """A checkpoint of a family with a head such as ForSequenceClassification, or Model for none; its weights are
+    `spread` times the usual ones."""
     import torch
     import transformers
 
@@ -66,7 +68,7 @@ def text_checkpoint(folder: Path, family: str, head: str, seed: int = 0, **setti
     with torch.no_grad():  # weights of the usual small spread give nearly the same answer for each text
         for parameter in module.parameters():
             if parameter.ndim > 1:
-                parameter.mul_(8)
+                parameter.mul_(spread)
     module.save_pretrained(folder)
     return folder
 
@@ -215,7 +217,7 @@ def sound_checkpoint(folder: Path, family: str, head: str, seed: int = 0, **sett
     values = {"conv_dim": [16] * 7, "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 2, **sizes}
     prefix = SOUND_FAMILIES[family]
     torch.manual_seed(seed)
-    config = getattr(transformers, f"{prefix}Config")(**values, **settings)
+    config = getattr(transformers, f"{prefix}Config")(**{**values, **settings})
     module = getattr(transformers, f"{prefix}{head}")(config).eval()
     with torch.no_grad():
         for parameter in module.parameters():
@@ -226,12 +228,14 @@ def sound_checkpoint(folder: Path, family: str, head: str, seed: int = 0, **sett
     return folder
 
 
-def speech_checkpoint(folder: Path, family: str = "wav2vec2", **settings: Any) -> Path:
+def speech_checkpoint(
+    folder: Path, family: str = "wav2vec2", sizes: Mapping[str, Any] | None = None, **settings: Any
+) -> Path:
     """A checkpoint of speech recognition with letters as tokens; `settings` are those of its tokenizer."""
     import transformers
 
     tokens = ["<pad>", "<s>", "</s>", "<unk>", "|", *"ABCDEFGHIJKLMNOPQRSTUVWXYZ", "'"]
-    sound_checkpoint(folder, family, "ForCTC", vocab_size=len(tokens), pad_token_id=0)
+    sound_checkpoint(folder, family, "ForCTC", vocab_size=len(tokens), pad_token_id=0, **(sizes or {}))
     vocabulary = folder / "vocab.json"
     vocabulary.write_text(json.dumps({token: number for number, token in enumerate(tokens)}))
     transformers.Wav2Vec2CTCTokenizer(str(vocabulary), **settings).save_pretrained(folder)
@@ -259,22 +263,39 @@ def sounds() -> list[bytes]:
     return encoded
 
 
-def tower_checkpoint(folder: Path, family: str = "CLIP", seed: int = 0) -> Path:
-    """A checkpoint of CLIP or Siglip with its tokenizer and its image processor."""
+def tower_checkpoint(
+    folder: Path,
+    family: str = "CLIP",
+    seed: int = 0,
+    *,
+    text: Mapping[str, Any] | None = None,
+    vision: Mapping[str, Any] | None = None,
+    width: int = 24,
+    resize: int = 40,
+    crop: int = 32,
+) -> Path:
+    """A checkpoint of CLIP or Siglip with its tokenizer and its image processor.
+
+    Args:
+        text, vision: what the towers' configurations have besides the usual sizes.
+        width: numbers of a vector.
+        resize, crop: sides in pixels.
+    """
     import torch
     import transformers
 
     vocabulary = save_tokenizer(folder, byte_level=True)
-    text = {**_SIZES, "max_position_embeddings": 32, "vocab_size": len(vocabulary), "projection_dim": 24}
     # CLIP's vector is that of the end of the text, padding or not.
-    text |= {"bos_token_id": vocabulary["<s>"], "eos_token_id": vocabulary["</s>"], "pad_token_id": vocabulary["<pad>"]}
-    vision = {**_SIZES, "image_size": 32, "patch_size": 8, "projection_dim": 24}
+    ids = {"bos_token_id": vocabulary["<s>"], "eos_token_id": vocabulary["</s>"], "pad_token_id": vocabulary["<pad>"]}
+    sizes = {**_SIZES, "max_position_embeddings": 32, "vocab_size": len(vocabulary), "projection_dim": width, **ids}
+    words = {**sizes, **(text or {})}
+    pixels = {**_SIZES, "image_size": crop, "patch_size": 8, "projection_dim": width, **(vision or {})}
     torch.manual_seed(seed)
-    config = getattr(transformers, f"{family}Config")(text_config=text, vision_config=vision, projection_dim=24)
+    config = getattr(transformers, f"{family}Config")(text_config=words, vision_config=pixels, projection_dim=width)
     getattr(transformers, f"{family}Model")(config).eval().save_pretrained(folder)
-    size = {"height": 32, "width": 32}
-    sizes = {"size": {"shortest_edge": 40}, "crop_size": size} if family == "CLIP" else {"size": size}
-    facts = {"image_processor_type": f"{family}ImageProcessor", **sizes}
+    size = {"height": crop, "width": crop}
+    cut = {"size": {"shortest_edge": resize}, "crop_size": size} if family == "CLIP" else {"size": size}
+    facts = {"image_processor_type": f"{family}ImageProcessor", **cut}
     (folder / "preprocessor_config.json").write_text(json.dumps(facts))
     return folder
 

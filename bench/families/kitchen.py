@@ -12,22 +12,24 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.parts import PROJECT
+from tritonkit.errors import BuildError, UsageError
 from tritonkit.serve import Endpoint, serve
 
-__all__ = ["Kitchen", "Page", "kitchen"]
+__all__ = ["PAGES", "Kitchen", "Page", "kitchen"]
 
-FOLDER = PROJECT / "docs" / "cookbook"
+FOLDER = Path(__file__).resolve().parent.parent.parent / "docs" / "cookbook"
 ADDRESS = "127.0.0.1:8001"
 """The address in the pages; a test's server has another."""
+PAGES = sorted(path.stem for path in FOLDER.glob("*.md") if path.stem != "README")
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _PATH = re.compile(r"# ([\w./-]+\.\w+)\n")
 _PREPARED = ("pip ", "hf ", "yolo ", "tritonkit server install")
-"""Commands whose result a test puts in place: installed packages and downloaded files."""
+"""Commands whose result is put in place beforehand: installed packages and downloaded files."""
 _LONGEST_S = 600
 
 
@@ -64,8 +66,12 @@ class Kitchen:
     stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     ahead: dict[str, bytes] = field(default_factory=dict)
     """Files that a reader has: they are in place before the first build."""
+    http: bool = False
+    """Whether the server answers over HTTP too."""
     endpoint: Endpoint | None = None
     output: str = ""
+    seconds: list[tuple[str, float]] = field(default_factory=list)
+    """The time that each command and program took."""
 
     def cook(self, page: Page) -> None:
         """Run all blocks in their order."""
@@ -77,14 +83,20 @@ class Kitchen:
                 file.write_text(text)
             elif language == "sh":
                 for line in text.splitlines():
-                    self.command(line)
+                    with self._timed(line):
+                        self.command(line)
             elif language == "python":
-                self.output = self.run(sys.executable, "-c", self._here(text))
+                with self._timed("the program"):
+                    self.output = self.run(sys.executable, "-c", self._here(text))
             elif language == "text":
                 self.compare(text)
 
     def command(self, line: str) -> None:
-        """Run one line, unless the test has done it."""
+        """Run one line, unless its result is in place.
+
+        Raises:
+            BuildError: it fails.
+        """
         if line.startswith((*_PREPARED, "#")) or not line:
             return
         words = shlex.split(line)
@@ -93,10 +105,18 @@ class Kitchen:
                 (self.folder / name).write_bytes(data)
         if words == ["tritonkit", "serve", "&"]:
             self.endpoint = self.stack.enter_context(
-                serve(self.folder / "model_repository", grpc_port=0, http_port=0, metrics_port=0, root=self.folder)
+                serve(
+                    self.folder / "model_repository",
+                    grpc_port=0,
+                    http_port=0,
+                    metrics_port=0,
+                    root=self.folder,
+                    http=self.http,
+                )
             )
             return
-        assert words[0] == "tritonkit", f"a page runs tritonkit alone, not {line}"
+        if words[0] != "tritonkit":
+            raise UsageError("a page of the cookbook", found=line, wanted="a command of tritonkit")
         address = ["--address", self.address] if words[1] == "call" else []
         self.output = self.run(sys.executable, "-m", "tritonkit.cli", *words[1:], *address)
 
@@ -110,19 +130,41 @@ class Kitchen:
             text=True,
             timeout=_LONGEST_S,
         )
-        assert made.returncode == 0, f"{shlex.join(command)}\n{made.stdout}{made.stderr}"
+        if made.returncode:
+            raise BuildError(
+                shlex.join(command),
+                found=f"it ended with exit code {made.returncode}",
+                details=f"{made.stdout}{made.stderr}",
+            )
         return made.stdout
 
     def compare(self, text: str) -> None:
-        """The last output is this text; `...` in it is any text."""
+        """Hold the last output against this text; `...` in it is any text.
+
+        Raises:
+            BuildError: it is another text.
+        """
         pattern = ".*".join(re.escape(part) for part in text.strip().split("..."))
-        assert re.fullmatch(pattern, self.output.strip(), re.DOTALL), f"wanted:\n{text}\nfound:\n{self.output}"
+        if not re.fullmatch(pattern, self.output.strip(), re.DOTALL):
+            raise BuildError("the output of a page", found=self.output, wanted=text)
 
     @property
     def address(self) -> str:
         """The server's address."""
-        assert self.endpoint is not None, "the page has not started a server"
+        if self.endpoint is None:
+            raise UsageError("a page of the cookbook", found="no server", wanted="tritonkit serve & before a call")
         return self.endpoint.grpc
+
+    @property
+    def http_address(self) -> str:
+        """The same over HTTP, if `http` was set."""
+        return self.endpoint.http if self.endpoint else ""
+
+    @contextlib.contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        begin = time.monotonic()
+        yield
+        self.seconds.append((name, time.monotonic() - begin))
 
     def _here(self, program: str) -> str:
         return program.replace(ADDRESS, self.address) if ADDRESS in program else program
