@@ -1,9 +1,9 @@
-"""Write the tables of README.md, docs/benchmarks.md and docs/bench.md from bench/results/.
+"""Write the tables of README.md, docs/benchmarks.md, docs/bench.md and docs/cookbook from bench/results/.
 
 A test checks that they are current.
 
 `python -m bench peers --models MODEL --json bench/results/peers-MODEL.json && python tools/benchmarks_page.py`; of
-`loadgen`, `tune`, `plan`, `gateway`, `lambda`, `container` and `generate` the file is bench/results/BENCH.json, or one
+`families`, `loadgen`, `tune`, `plan`, `gateway`, `lambda`, `container` and `generate` the file is bench/results/BENCH.json, or one
 for each of its models.
 """
 
@@ -16,6 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from bench.families.table import table as families  # noqa: E402
 from bench.pages import placed, ratios  # noqa: E402
 from bench.peers.contenders import MODELS  # noqa: E402
 from bench.peers.table import full, short  # noqa: E402
@@ -39,6 +40,11 @@ def texts() -> dict[Path, str]:
         results = [json.loads(file.read_text()) for file in sorted(RESULTS.glob(f"{bench}*.json"))]
         if results:
             pages[page] = placed(pages[page], ratios(results), bench)
+    rows = RESULTS / "families.json"
+    if rows.is_file():
+        page = ROOT / "docs" / "cookbook" / "README.md"
+        report = json.loads(rows.read_text())
+        pages[page] = placed(page.read_text(), "\n".join(families(report["families"], absolute=False)), "families")
     return pages
 
 
