@@ -3,8 +3,8 @@
 A test checks that they are current.
 
 `python -m bench peers --models MODEL --json bench/results/peers-MODEL.json && python tools/benchmarks_page.py`; of
-`families`, `loadgen`, `tune`, `plan`, `gateway`, `lambda`, `container` and `generate` the file is bench/results/BENCH.json, or one
-for each of its models.
+`families`, `loadgen`, `tune`, `plan`, `gateway`, `lambda`, `container` and `generate` the file is
+bench/results/BENCH.json, or one for each of its models.
 """
 
 from __future__ import annotations
