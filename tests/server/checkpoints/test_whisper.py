@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench.families.checkpoints import sounds, whisper_checkpoint
 from tests.python_backends.sounds import encoded, tone
-from tests.repository.scaffold.checkpoints import sounds, whisper_checkpoint
 from tests.server.checkpoints.serving import served
 from tests.server.checkpoints.test_sounds import waveform
 from tritonkit import Client
