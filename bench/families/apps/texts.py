@@ -68,8 +68,8 @@ class Reranker(Text):
 
     def __call__(self, body: bytes) -> bytes:
         """The answer."""
-        _, _, [logits] = self.run(body)
-        return answered([], 1 / (1 + np.exp(-logits[0])))
+        _, _, [scores] = self.run(body)  # the sigmoid is in the network
+        return answered([], scores[0])
 
 
 class Embedder(Text):
