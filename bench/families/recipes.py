@@ -85,7 +85,7 @@ def compared(answers: Sequence[Answer], references: Sequence[Answer]) -> tuple[f
             numbers = np.asarray(answer.numbers, np.float64), np.asarray(reference.numbers, np.float64)
             fit = numbers[0].shape == numbers[1].shape
             largest = max(largest, float(np.abs(numbers[0] - numbers[1]).max(initial=0.0)) if fit else float("inf"))
-    return equal / total if total else 1.0, largest
+    return float(equal / total) if total else 1.0, largest
 
 
 def from_json(body: bytes) -> Answer:

@@ -27,5 +27,5 @@ class Recognizer:
         [logits, *_] = self.session.run(None, inputs)
         best = logits[0].argmax(-1)
         kept = best[np.diff(best, prepend=-1) != 0]
-        letters = [self.tokens[number] for number in kept.tolist() if number != 0]
-        return answered(["".join(letter for letter in letters if letter[0] != "<").replace("|", " ").strip()], [])
+        text = "".join(self.tokens[number] for number in kept.tolist() if number != 0)
+        return answered([text.replace("|", " ").strip()], [])

@@ -80,7 +80,7 @@ class Embedder(Text):
     def __call__(self, body: bytes) -> bytes:
         """The answer."""
         _, _, [hidden, *_] = self.run(body)
-        vector = hidden[0, 0]
+        vector = hidden[0] if hidden.ndim == 2 else hidden[0, 0]
         return (vector / np.linalg.norm(vector)).astype(np.float32).tobytes()
 
 
