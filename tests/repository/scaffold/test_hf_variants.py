@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.repository.scaffold.checkpoints import TEXTS, image_checkpoint, text_checkpoint
+from bench.families.checkpoints import TEXTS, image_checkpoint, text_checkpoint
 from tritonkit.repository.export import BuildCache
 from tritonkit.repository.modelspec import load
 from tritonkit.repository.optimize.results import evaluate, wanted_variants
