@@ -67,6 +67,15 @@ class Step:
         self._folder = Path(args["model_repository"])
         self._version = args["model_version"]
 
+    def hold_windows(self, windows: bool) -> None:
+        """Refuse batches of documents: with windows, a request is one document, and its windows are the batch.
+
+        Raises:
+            ValueError: the configuration has a batch axis.
+        """
+        if windows and self.batched:
+            raise ValueError("parameter windows: found true with a batch axis, wanted max_batch_size: 0")
+
     def file(self, parameter: str) -> Path:
         """The file a parameter names, in the version's folder or in the model's.
 
@@ -87,6 +96,11 @@ class Step:
         if array is None:
             raise ValueError(f"input '{name}' is missing")
         return array
+
+    def rows(self, request: Any, names: Sequence[str], windows: bool) -> Arrays:
+        """Inputs with an axis of items first, or of windows, where a request is a document in windows."""
+        arrays = {name: self.read(request, name) for name in names}
+        return {name: array[0] for name, array in arrays.items()} if windows else arrays
 
     def read_optional(self, request: Any, name: str) -> np.ndarray | None:
         """The same for an input that a request may leave out; None where it does."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from step_scores import check_logits, softmax
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 STRATEGIES = ("simple", "first", "average", "max")
 WORDS = ("tokenizer", "spaces")
@@ -20,6 +23,7 @@ class Settings:
     strategy: str = "simple"
     words: str = "tokenizer"
     outside: str = "O"
+    windows: bool = False
 
     def __post_init__(self) -> None:
         """Raise ValueError for values that the step cannot use."""
@@ -124,6 +128,25 @@ class Aggregator:
 def _tag(label: str) -> _Tag:
     prefixed = label.startswith(("B-", "I-"))
     return _Tag(label.startswith("B-"), label[2:] if prefixed else label, label.split("-", 1)[-1])
+
+
+def without_overlaps(windows: Sequence[Sequence[Entity]]) -> list[Entity]:
+    """The entities of a text, of those of its windows.
+
+    The rule is transformers' (`aggregate_overlapping_entities`): of entities that overlap the longest stays, and of
+    those as long the one with the best score.
+    """
+    found = sorted((entity for window in windows for entity in window), key=lambda entity: entity.start)
+    if len(windows) < 2 or not found:
+        return found
+    kept, previous = [], found[0]
+    for entity in found[1:]:
+        if not previous.start <= entity.start < previous.stop:
+            kept.append(previous)
+            previous = entity
+        elif (entity.stop - entity.start, entity.score) > (previous.stop - previous.start, previous.score):
+            previous = entity
+    return [*kept, previous]
 
 
 def check_tokens(logits: np.ndarray, sequence_ids: np.ndarray, classes: int) -> None:

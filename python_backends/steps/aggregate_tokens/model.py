@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from aggregate_tokens_core import Aggregator, Settings, check_tokens, padded
+from aggregate_tokens_core import Aggregator, Settings, check_tokens, padded, without_overlaps
 from step_scores import read_labels
 from step_support import Arrays, loading, settings_from
 from step_texts import check_places, read_texts
@@ -20,6 +20,7 @@ class TritonPythonModel:
         with loading(args) as self.step:
             self.labels = read_labels(self.step.file("labels"))
             self.settings = settings_from(Settings, self.step.parameters)
+            self.step.hold_windows(self.settings.windows)
             self.aggregator = Aggregator(self.labels, self.settings)
 
     def execute(self, requests: list[Any]) -> list[Any]:
@@ -28,12 +29,15 @@ class TritonPythonModel:
 
     def _join(self, request: Any) -> Arrays:
         texts = read_texts(self.step, request, "text")
-        logits = self.step.read(request, "logits")  # [batch, tokens, classes]
-        places = {name: self.step.read(request, name) for name in PLACES}  # [batch, tokens, ...]
-        check_places(places, logits.shape[:2], texts, 0)
+        windows = self.settings.windows
+        logits = self.step.rows(request, ["logits"], windows)["logits"]  # [batch, tokens, classes]
+        places = self.step.rows(request, PLACES, windows)  # [batch, tokens, ...]
+        of_rows = texts * len(logits) if windows else texts
+        check_places(places, logits.shape[:2], of_rows, 0)
         try:
             check_tokens(logits, places["sequence_ids"], len(self.labels))
         except ValueError as error:
             raise ValueError(f"input 'logits': {error}") from error
-        rows = zip(logits, *places.values(), texts, strict=True)
-        return padded([self.aggregator.entities(*row) for row in rows], texts, self.settings.k)
+        rows = zip(logits, *places.values(), of_rows, strict=True)
+        entities = [self.aggregator.entities(*row) for row in rows]
+        return padded([without_overlaps(entities)] if windows else entities, texts, self.settings.k)

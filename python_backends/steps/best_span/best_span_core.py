@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from step_scores import softmax
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 CONTEXT = 1
 """The number of the context in `sequence_ids`; the question is 0."""
@@ -20,6 +23,7 @@ class Settings:
     max_answer_length: int = 15
     impossible: bool = False
     align: bool = True
+    windows: bool = False
 
     def __post_init__(self) -> None:
         """Raise ValueError for values that the step cannot use."""
@@ -64,21 +68,35 @@ def answers(start: np.ndarray, end: np.ndarray, places: Places, context: str, se
         context: the text that has the answer.
         settings: the step's.
     """
-    readable = _readable(places.sequence_ids)
-    tokens = np.flatnonzero(places.sequence_ids == CONTEXT)
-    starts, ends = _probabilities(start, readable), _probabilities(end, readable)
+    return answers_of_windows([(start, end, places)], context, settings)
+
+
+def answers_of_windows(
+    windows: Sequence[tuple[np.ndarray, np.ndarray, Places]], context: str, settings: Settings
+) -> list[Answer]:
+    """The same for a context that was read in windows, each with what `answers` takes.
+
+    As in transformers, each window has its own probabilities: the scores of an answer that several windows have are
+    added up, and the lowest of the empty answer's scores is its score.
+    """
     joined: dict[str, Answer] = {}
-    for first, last, score in _candidates(starts, ends, tokens, settings):
-        begin, stop = _characters(first, last, places, settings.align)
-        text = context[begin:stop]
-        earlier = joined.get(text.lower())
-        # An answer that stands in several places counts once, with the sum of their scores.
-        joined[text.lower()] = (
-            earlier._replace(score=earlier.score + score) if earlier else Answer(text, score, begin, stop)
-        )
+    none = 1.0
+    for start, end, places in windows:
+        readable = _readable(places.sequence_ids)
+        tokens = np.flatnonzero(places.sequence_ids == CONTEXT)
+        starts, ends = _probabilities(start, readable), _probabilities(end, readable)
+        for first, last, score in _candidates(starts, ends, tokens, settings):
+            begin, stop = _characters(first, last, places, settings.align)
+            text = context[begin:stop]
+            earlier = joined.get(text.lower())
+            # An answer that stands in several places counts once, with the sum of their scores.
+            joined[text.lower()] = (
+                earlier._replace(score=earlier.score + score) if earlier else Answer(text, score, begin, stop)
+            )
+        special = len(starts) and places.sequence_ids[0] == -1
+        none = min(none, float(starts[0] * ends[0]) if special else 0.0)
     best = list(joined.values())
     if settings.impossible:
-        none = float(starts[0] * ends[0]) if len(starts) and places.sequence_ids[0] == -1 else 0.0
         best.append(Answer("", none, 0, 0))
     return sorted(best, key=lambda answer: -answer.score)[: settings.k]
 

@@ -22,10 +22,22 @@ class TritonPythonModel:
         with loading(args) as self.step:
             self.settings = settings_from(Settings, self.step.parameters)
             self.tokenizer = TextTokenizer(self.step.file("tokenizer"), self.settings)
+            self.step.hold_windows(self.settings.windows)
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Tokenize all texts together; pad each request to its own bucket."""
+        if self.settings.windows:
+            return self.step.answer(requests, self._windows, compute=list)
         return self.step.answer(requests, self._read, self._encode)
+
+    def _windows(self, request: Any) -> Arrays:
+        """The windows of the one text of a request, as one item without a batch axis."""
+        [text] = self._read(request)
+        try:
+            rows = self.tokenizer.windows(text)
+        except ValueError as error:
+            raise ValueError(f"input 'text', {error}") from error
+        return {name: array[None] for name, array in self.tokenizer.pad(rows).items()}
 
     def _read(self, request: Any) -> list[Text]:
         texts = read_texts(self.step, request, "text", self.settings.max_bytes)

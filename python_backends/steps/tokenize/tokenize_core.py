@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tokenizers import Encoding
 
 MOST_CHARACTERS = 1 << 18  # of texts that are encoded together
+USUAL_STRIDE = 128
+"""Tokens that windows share by default, at most half of a window, as in transformers' question answering."""
 TRUNCATIONS = ("longest_first", "only_first", "only_second")
 SIDES = ("right", "left")
 PAD_TOKENS = ("[PAD]", "<pad>", "<|pad|>", "<|endoftext|>", "</s>")
@@ -41,6 +43,9 @@ class Settings:
     truncation_side: str = "right"
     token_type_ids: bool = False
     offsets: bool = False
+    windows: bool = False
+    stride: int = -1
+    max_windows: int = 16
 
     def __post_init__(self) -> None:
         """Raise ValueError for values that the step cannot use."""
@@ -56,6 +61,30 @@ class Settings:
             raise ValueError("parameter truncation: found 'only_second' without a second text, wanted pair: true")
         if self.truncation_side not in SIDES:
             raise ValueError(f"parameter truncation_side: found '{self.truncation_side}', wanted right or left")
+        self._check_windows()
+
+    def _check_windows(self) -> None:
+        if not self.windows:
+            if self.stride >= 0:
+                raise ValueError(f"parameter stride: found {self.stride} without windows, wanted windows: true")
+            return
+        if self.max_windows < 1:
+            raise ValueError(f"parameter max_windows: found {self.max_windows}, wanted at least 1")
+        if self.pair and self.truncation == "longest_first":
+            raise ValueError(
+                "parameter truncation: found 'longest_first' with windows of a pair, wanted only_second or only_first,"
+                " the text that is read in windows"
+            )
+        if self.prefix and self.truncation != "only_second":
+            raise ValueError(
+                "parameter prefix: found one with windows of 'text', where it would stand in the first window alone;"
+                " wanted none"
+            )
+
+    @property
+    def overlap(self) -> int:
+        """`stride` with its default."""
+        return self.stride if self.stride >= 0 else min(self.max_length // 2, USUAL_STRIDE)
 
     def lengths(self) -> tuple[int, ...]:
         """The lengths a batch may have, ascending; the last is always `max_length`."""
@@ -82,15 +111,62 @@ class TextTokenizer:
             raise ValueError(
                 f"parameter pair: {path.name} says nothing of pairs; wanted a post_processor that joins two"
             )
+        if settings.windows and settings.overlap >= settings.max_length - special:
+            raise ValueError(
+                f"parameter stride: found {settings.overlap}, wanted less than the {settings.max_length - special}"
+                " tokens of a window"
+            )
         self._settings = settings
         self._lengths = settings.lengths()
         self._pad_id = _pad_id(self._tokenizer)
         self._tokenizer.no_padding()
-        self._tokenizer.enable_truncation(
-            settings.max_length, strategy=settings.truncation, direction=settings.truncation_side
-        )
+        self._truncate()
         # The fast one leaves out what only offsets need.
         self._batch = self._tokenizer.encode_batch if settings.offsets else self._tokenizer.encode_batch_fast
+
+    def _truncate(self) -> None:
+        settings = self._settings
+        self._tokenizer.enable_truncation(
+            settings.max_length,
+            stride=settings.overlap if settings.windows else 0,
+            strategy=settings.truncation,
+            direction=settings.truncation_side,
+        )
+
+    def windows(self, text: Text) -> list[Encoding]:
+        """The windows of one text, or of one pair, of whose texts one is in every window; at least one window.
+
+        Raises:
+            ValueError: there would be more windows than `max_windows`, or the other text leaves too little room.
+        """
+        # Windows are made only once their number is known: each takes the memory of `max_length` tokens.
+        self._tokenizer.no_truncation()
+        try:
+            [whole] = self.encode([text])
+        finally:
+            self._truncate()
+        if len(whole) <= self._settings.max_length:
+            return [whole]
+        self._check_number(whole)
+        [first] = self.encode([text])
+        return [first, *first.overflowing]
+
+    def _check_number(self, whole: Encoding) -> None:
+        settings = self._settings
+        cut = whole.sequence_ids.count(1 if settings.truncation == "only_second" else 0)
+        room = settings.max_length - (len(whole) - cut)
+        if room <= settings.overlap:
+            other = "text" if settings.truncation == "only_second" else "text_pair"
+            raise ValueError(
+                f"item 0: '{other}' and special tokens leave room for {max(room, 0)} tokens in a window of"
+                f" {settings.max_length}; wanted more than the {settings.overlap} that windows share (parameter stride)"
+            )
+        number = 1 + -((room - cut) // (room - settings.overlap))
+        if number > settings.max_windows:
+            raise ValueError(
+                f"item 0: found {cut} tokens, which take {number} windows of {room}; wanted at most"
+                f" {settings.max_windows} (parameter max_windows)"
+            )
 
     def encode(self, texts: Sequence[Text]) -> list[Encoding]:
         """The tokens of each text, special ones included, at most `max_length` of them.

@@ -52,6 +52,7 @@ def refuse(spec: Spec) -> None:
         (spec.keeps_sequences, "sequences keep their instance"),
         (serving.decoupled, "a request has any number of answers"),
         (len(serving.instance_group) > 1, "several groups of instances"),
+        (any(step.windows for step in spec.steps if step), "a request has any number of windows (windows: true)"),
         (serving.response_cache, "the response cache is on, and its answers would be measured"),
     ):
         if there:

@@ -12,7 +12,7 @@ from tritonkit.datatypes import DataType
 from tritonkit.repository.modelspec.base import FileReference, Strict
 from tritonkit.repository.modelspec.model import Scalar
 
-__all__ = ["ResolvedStep", "StepContract", "StepParameter", "StepTensor"]
+__all__ = ["ResolvedStep", "StepContract", "StepParameter", "StepTensor", "StepWindows"]
 
 
 _TEXT_MIB = 64
@@ -84,13 +84,23 @@ class StepTensor(Strict):
 
     def exists(self, values: dict[str, str]) -> bool:
         """Whether the step has it under these values of its parameters."""
-        return all(values[name] == to_text(value) for name, value in self.when.items())
+        return _fits(self.when, values)
 
     def resolve(self, values: dict[str, str]) -> tuple[DataType, tuple[int, ...]]:
         """Dtype and shape under these values of the step's parameters."""
         dtype = values[self.dtype[1:]] if self.dtype.startswith("$") else self.dtype
         shape = (int(values[size[1:]]) or -1 if isinstance(size, str) else size for size in self.shape)
         return cast(DataType, dtype), tuple(shape)
+
+
+class StepWindows(Strict):
+    """When a step takes or gives the windows of a document: a request is then one document without a batch axis, and
+    the windows are the batch of the network."""
+
+    when: dict[str, Scalar]
+    """Parameters and their values with which it does."""
+    most: ParameterName | None = None
+    """Parameter with the largest number of windows, of a step that gives them."""
 
 
 def _listed(given: object) -> object:
@@ -108,6 +118,7 @@ class StepContract(Strict):
     keeps_sequences: bool = False
     """Whether it keeps something between the requests of a sequence."""
     parameters: dict[str, StepParameter] = {}
+    windows: StepWindows | None = None
     inputs: dict[str, Alternatives]
     outputs: dict[str, Alternatives]
 
@@ -124,17 +135,26 @@ class StepContract(Strict):
                 if tensor.optional and name not in self.inputs:
                     raise ValueError(f"output {name} is optional; only inputs can be optional")
                 self._check(name, tensor)
+        if self.windows:
+            self._check_when("windows", self.windows.when)
+            self._check_size("windows", self.windows.most)
         return self
 
     def _check(self, name: str, tensor: StepTensor) -> None:
         rule = self.parameters.get(tensor.dtype.removeprefix("$"))
         if tensor.dtype.startswith("$") and not (rule and rule.fits_dtype):
             raise ValueError(f"{name} has the dtype {tensor.dtype}; wanted a str parameter whose choices are dtypes")
-        for size in (size for size in tensor.shape if isinstance(size, str)):
-            rule = self.parameters.get(size[1:])
-            if not (rule and rule.fits_size):
-                raise ValueError(f"{name} has the size {size}; wanted an int parameter")
-        for parameter, value in tensor.when.items():
+        for size in tensor.shape:
+            self._check_size(name, size)
+        self._check_when(name, tensor.when)
+
+    def _check_size(self, name: str, size: int | str | None) -> None:
+        rule = self.parameters.get(size[1:]) if isinstance(size, str) else None
+        if isinstance(size, str) and not (rule and rule.fits_size):
+            raise ValueError(f"{name} has the size {size}; wanted an int parameter")
+
+    def _check_when(self, name: str, when: dict[str, Scalar]) -> None:
+        for parameter, value in when.items():
             rule = self.parameters.get(parameter)
             if not (rule and rule.allows(value)):
                 raise ValueError(
@@ -161,6 +181,22 @@ class ResolvedStep:
     """Tensor name -> dtype and shape without the batch axis."""
     optional: frozenset[str] = frozenset()
     """Inputs that a request may leave out."""
+
+    @property
+    def windows(self) -> bool:
+        """Whether a request is one document, in windows before or behind the step, without a batch axis."""
+        windows = self.contract.windows
+        return windows is not None and _fits(windows.when, self.parameters)
+
+    @property
+    def most_windows(self) -> int:
+        """The largest number of windows that the step gives; 0 if it gives none."""
+        most = self.contract.windows.most if self.contract.windows and self.windows else None
+        return int(self.parameters[most[1:]]) if most else 0
+
+
+def _fits(when: dict[str, Scalar], values: dict[str, str]) -> bool:
+    return all(values[name] == to_text(value) for name, value in when.items())
 
 
 def to_text(value: Scalar | list[Scalar] | FileReference) -> str:

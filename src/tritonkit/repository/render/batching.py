@@ -45,8 +45,8 @@ _UNPADDED = ("BYTES", "FP16", "BF16")
 
 
 def plan_max_batch_size(spec: Spec, artifact: Artifact) -> int:
-    """The network's largest batch: the given one, else 64 (8 for OpenVINO) or its largest preferred size, and less
-    where 64 cannot be warmed up; 0 without a batch axis."""
+    """The network's largest batch: the given one, else 64 (8 for OpenVINO), its largest preferred size or all windows of
+    a document, and less where 64 cannot be warmed up; 0 without a batch axis."""
     serving, batched = spec.model.serving, artifact.signature.batched
     size = serving.max_batch_size
     verdict = artifact.independence
@@ -55,7 +55,9 @@ def plan_max_batch_size(spec: Spec, artifact: Artifact) -> int:
     if size is None:
         padded = "model.xml" in artifact.files
         default = PADDED_MAX_BATCH_SIZE if padded else DEFAULT_MAX_BATCH_SIZE
-        return max(min(default, affordable(artifact)), *_preferred(spec)) if batched else 0
+        windows = max((step.most_windows for step in spec.steps if step), default=0)
+        least = min(windows, DEFAULT_MAX_BATCH_SIZE)
+        return max(min(default, affordable(artifact)), least, *_preferred(spec)) if batched else 0
     hold_to_demand(spec, artifact.independence, f"variant {artifact.variant}")
     if (size > 0) != batched:
         raise RenderError(

@@ -89,6 +89,10 @@ class Part:
     """The engine that serves a language model on GPUs; None for all other parts."""
     torch_kinds: tuple[Kind, ...] = ()
     """Kinds of instances of a model.py that the build wrote to run PyTorch; empty for all other parts."""
+    windows: bool = False
+    """Whether it takes or gives the windows of a document, which is one request."""
+    most_windows: int = 0
+    """The largest number of windows that it gives."""
 
     @property
     def engine_backend(self) -> str:
@@ -247,6 +251,8 @@ def _step(step: ResolvedStep, entry: PipelineStep, section: str, spec: Spec) -> 
         parameters=step.parameters | _native(step) | _calls(entry.calls),
         version_files=placed["version"],
         model_files=placed["model"] | labels_of(serving, spec, section),
+        windows=step.windows,
+        most_windows=step.most_windows,
     )
 
 

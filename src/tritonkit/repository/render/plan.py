@@ -39,7 +39,8 @@ from tritonkit.repository.render.parts import STEP, Part, Port, labels_of, read_
 from tritonkit.repository.render.resources import Host, plan_instances, plan_threads
 from tritonkit.repository.render.values import ModelPlan, Target, TensorPlan
 from tritonkit.repository.render.warmup import Warmup, automatic, from_sample, listed, prompted
-from tritonkit.repository.render.wiring import Wiring, connect
+from tritonkit.repository.render.windows import connect_windows, documents, hold_to_windows
+from tritonkit.repository.render.wiring import Wiring
 
 __all__ = ["plan_models"]
 
@@ -76,13 +77,16 @@ def _plan(spec: Spec, artifact: Artifact, target: Target, cores: int, verdicts: 
             todo="say serving.generation.gpu.name, and build with --target nvidia",
         )
     parts = read_parts(spec, artifact)
-    wiring = connect(parts, f"{spec.file} pipeline")
+    whole = documents(spec, parts)
+    wiring = connect_windows(parts, whole, f"{spec.file} pipeline")
     notes = hold_to_callers(spec, parts, wiring)
-    common = _Common(spec, artifact, wiring, _examples(spec, wiring.inputs), target, cores)
+    common = _Common(spec, artifact, wiring, _examples(spec, wiring.inputs), target, cores, whole)
     models = tuple(_plan_part(part, common, verdicts.get(part.model)) for part in parts)
+    if whole:
+        hold_to_windows(spec, parts, whole, models)
     notes = (*notes, *filter(None, (newer_note(spec), in_flight_note(spec))))
     own = tuple(f"{spec.name}: {note}" for note in notes)
-    *parts_before, called = (*models, _ensemble(spec, wiring, models)) if spec.steps else models
+    *parts_before, called = (*models, _ensemble(common, models)) if spec.steps else models
     return (*parts_before, replace(called, notes=(*called.notes, *own)))
 
 
@@ -96,13 +100,15 @@ class _Common:
     examples: dict[str, bytes]
     target: Target
     cores: int
+    documents: frozenset[str] = frozenset()
+    """Models whose request is one document in windows."""
 
 
 def _plan_part(part: Part, common: _Common, verdict: Independence | None) -> ModelPlan:
     spec, artifact, target = common.spec, common.artifact, common.target
     serving, where = part.serving, f"{spec.file} {part.section}"
     host = _host(part, common)
-    max_batch_size = batch_size(part, _largest_batch(part, spec, artifact), verdict, where)
+    max_batch_size = batch_size(part, _largest_batch(part, common), verdict, where)
     single = artifact.signature.single and not part.is_step
     groups = plan_instances(serving, host)
     dynamic_batching = plan_dynamic_batching(part, max_batch_size, where)
@@ -161,10 +167,12 @@ def _host(part: Part, common: _Common) -> Host:
     )
 
 
-def _largest_batch(part: Part, spec: Spec, artifact: Artifact) -> int:
+def _largest_batch(part: Part, common: _Common) -> int:
     """The network's largest batch, or that which a step's own section gives."""
+    if part.model in common.documents:
+        return 0
     own = part.serving.max_batch_size if part.is_step else None
-    return plan_max_batch_size(spec, artifact) if own is None else own
+    return plan_max_batch_size(common.spec, common.artifact) if own is None else own
 
 
 def _serving_parameters(
@@ -293,10 +301,11 @@ def _lacks_warmup_settings(part: Part) -> bool:
     return is_own_part(part) and "model_warmup" not in part.serving.model_fields_set
 
 
-def _ensemble(spec: Spec, wiring: Wiring, models: Sequence[ModelPlan]) -> ModelPlan:
-    """The model that clients call, with batches that every part can take."""
+def _ensemble(common: _Common, models: Sequence[ModelPlan]) -> ModelPlan:
+    """The model that clients call, with batches that every part can take; with windows, without a batch axis."""
+    spec, wiring = common.spec, common.wiring
     sizes = {model.name: model.max_batch_size for model in models}
-    if 0 in sizes.values() and any(sizes.values()):
+    if 0 in sizes.values() and any(sizes.values()) and not common.documents:
         raise RenderError(
             f"{spec.file} pipeline",
             found=", ".join(f"{name} has max_batch_size {size}" for name, size in sizes.items()),

@@ -16,6 +16,8 @@ __all__ = ["text_parts", "text_tower"]
 _TEXT = "The quick brown fox jumps over the lazy dog."
 _LONGEST = 512
 """Tokens that a new model takes at most, even if its network was made for more."""
+_STRIDE = 128
+"""Tokens that windows of a long text share, at most half of a window, as in transformers' question answering."""
 _SHORTEST = 2
 """Tokens of the shortest text: its start and its end."""
 _OFFSET_BY_PADDING = re.compile(r"(xlm-)?roberta|camembert|longformer|data2vec-text|ibert|xmod|luke|esm$")
@@ -107,22 +109,35 @@ def _tokens(encoder: Encoder) -> Parts:
         ],
         files=labels.files,
         quality=["metric: accuracy", "samples: data:samples   # a function of data.py: docs/spec.md"],
+        notes=_windows(encoder, "aggregate_tokens"),
     )
 
 
 def _answers(encoder: Encoder) -> Parts:
     """The answer to a question, `text`, in a context, `text_pair`, which is cut to the length that fits."""
-    scores = {"dtype": "FP32", "shape": ["length"]}
     tokenize = _tokenize(encoder, pair=True, offsets=True, truncation="only_second", **_types(encoder))
     return replace(
-        _base(encoder, {"start_logits": scores, "end_logits": dict(scores)}, pair=True),
+        _base(
+            encoder, {f"{end}_logits": {"dtype": "FP32", "shape": ["length"]} for end in ("start", "end")}, pair=True
+        ),
         pipeline=[tokenize, "network", {"step": "best_span", "parameters": {"k": 1}}],
         quality=[
             "metric: exact_match",
             "samples: {csv: samples.csv}   # columns text, text_pair, label",
         ],
         example={"text": {"text": "What does the fox jump over?"}, "text_pair": {"text": _TEXT}},
+        notes=_windows(encoder, "best_span"),
     )
+
+
+def _windows(encoder: Encoder, step: str) -> list[str]:
+    """A comment that says how a longer text is read whole."""
+    stride = min(_length(encoder) // 2, _STRIDE)
+    return [
+        "# A longer text is cut. To read it in overlapping windows, one text to a request, add `windows: true, stride:"
+        f" {stride}`",
+        f"# to the parameters of tokenize, and `windows: true` to those of {step}.",
+    ]
 
 
 def _activation(encoder: Encoder) -> str:

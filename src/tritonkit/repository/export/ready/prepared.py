@@ -35,6 +35,7 @@ class Flow:
         names = list(spec.model.pipeline)
         self.before = names.index("network") if "network" in names else 0
         """Number of steps before the network."""
+        self._where = f"{spec.file} {place}"
         self._runners = [StepRunner(step, f"{spec.file} {place}") for step, _ in self.steps]
 
     def step(self, index: int) -> ResolvedStep:
@@ -56,7 +57,19 @@ class Flow:
         return next((i for i in reversed(range(start, end)) if tensor in self.outputs(i).values()), None)
 
     def run(self, index: int, items: Sequence[Item]) -> list[Item | StepRefusal]:
-        """The outputs of a step, by the pipeline's names, for items that have its inputs."""
+        """The outputs of a step, by the pipeline's names, for items that have its inputs.
+
+        Raises:
+            BuildError: the step takes or gives windows, of which an item has several.
+        """
+        if self.step(index).windows:
+            raise BuildError(
+                self._where,
+                found=f"step {self.step(index).folder.name} has windows: true, and a sample is one input of the network",
+                wanted="samples and metrics without windows of a document",
+                todo="give the network's own inputs as samples (npz: FILE, or a function), and measure its own outputs"
+                " (metric: {name: ..., output: NAME})",
+            )
         inputs, outputs = self.inputs(index), self.outputs(index)
         given = [{name: item[tensor] for name, tensor in inputs.items() if tensor in item} for item in items]
         return [
