@@ -41,7 +41,7 @@ class Request:
         return self._tensors
 
 
-def adapter(step: str, monkeypatch: pytest.MonkeyPatch, **parameters: str) -> Any:
+def adapter(step: str, monkeypatch: pytest.MonkeyPatch, max_batch_size: int = 8, **parameters: str) -> Any:
     """A step's model with these parameters; it answers with its first output, or an error with text and kind."""
     names = {"INVALID_ARG": "invalid", "INTERNAL": "internal", "UNAVAILABLE": "unavailable"}
     triton = types.ModuleType("triton_python_backend_utils")
@@ -60,7 +60,10 @@ def adapter(step: str, monkeypatch: pytest.MonkeyPatch, **parameters: str) -> An
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     model = module.TritonPythonModel()
-    config = {"max_batch_size": 8, "parameters": {key: {"string_value": value} for key, value in parameters.items()}}
+    config = {
+        "max_batch_size": max_batch_size,
+        "parameters": {key: {"string_value": value} for key, value in parameters.items()},
+    }
     model.initialize(
         {"model_config": json.dumps(config), "model_name": "m", "model_repository": "", "model_version": "1"}
     )

@@ -98,7 +98,7 @@ def test_contract_and_settings_agree(name: str) -> None:
 def test_contract_is_well_formed(name: str) -> None:
     """Known keys and types only, a help text each, and dims that are numbers or int parameters."""
     step = contract(name)
-    assert set(step) - {"keeps_sequences"} == {"description", "parameters", "inputs", "outputs"}
+    assert set(step) - {"keeps_sequences", "windows"} == {"description", "parameters", "inputs", "outputs"}
     for parameter in step["parameters"].values():
         assert set(parameter) <= {"type", "place", "default", "required", "minimum", "max_mib", "choices", "help"}
         assert parameter["type"] in {"int", "float", "str", "bool", "file", "floats", "ints"}

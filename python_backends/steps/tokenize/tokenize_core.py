@@ -68,6 +68,8 @@ class Settings:
             if self.stride >= 0:
                 raise ValueError(f"parameter stride: found {self.stride} without windows, wanted windows: true")
             return
+        if self.stride < -1:
+            raise ValueError(f"parameter stride: found {self.stride}, wanted at least 0")
         if self.max_windows < 1:
             raise ValueError(f"parameter max_windows: found {self.max_windows}, wanted at least 1")
         if self.pair and self.truncation == "longest_first":

@@ -175,7 +175,7 @@ def test_a_document_of_too_many_windows_is_refused_alone(client: Client) -> None
 
 def test_a_long_question_leaves_no_room(client: Client) -> None:
     """A question that fills a window is refused with the room that it leaves."""
-    with pytest.raises(InferenceError, match="leave room for 1 tokens in a window of 64; .*the 20 that windows share"):
+    with pytest.raises(InferenceError, match=r"leave room for 1 tokens in a window of 64; .*the 20 that windows share"):
         client.model("answers").predict(text=["word " * 60], text_pair=["word " * 60])
 
 

@@ -45,8 +45,8 @@ _UNPADDED = ("BYTES", "FP16", "BF16")
 
 
 def plan_max_batch_size(spec: Spec, artifact: Artifact) -> int:
-    """The network's largest batch: the given one, else 64 (8 for OpenVINO), its largest preferred size or all windows of
-    a document, and less where 64 cannot be warmed up; 0 without a batch axis."""
+    """The network's largest batch: the given one, else 64 (8 for OpenVINO), its largest preferred size or the windows
+    of a document, and less where 64 cannot be warmed up; 0 without a batch axis."""
     serving, batched = spec.model.serving, artifact.signature.batched
     size = serving.max_batch_size
     verdict = artifact.independence

@@ -65,7 +65,7 @@ class Flow:
         if self.step(index).windows:
             raise BuildError(
                 self._where,
-                found=f"step {self.step(index).folder.name} has windows: true, and a sample is one input of the network",
+                found=f"step {self.step(index).folder.name} has windows: true, and a sample is one item",
                 wanted="samples and metrics without windows of a document",
                 todo="give the network's own inputs as samples (npz: FILE, or a function), and measure its own outputs"
                 " (metric: {name: ..., output: NAME})",
