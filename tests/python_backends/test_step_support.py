@@ -101,7 +101,7 @@ def test_contract_is_well_formed(name: str) -> None:
     assert set(step) - {"keeps_sequences", "windows"} == {"description", "parameters", "inputs", "outputs"}
     for parameter in step["parameters"].values():
         assert set(parameter) <= {"type", "place", "default", "required", "minimum", "max_mib", "choices", "help"}
-        assert parameter["type"] in {"int", "float", "str", "bool", "file", "floats", "ints"}
+        assert parameter["type"] in {"int", "float", "str", "bool", "file", "floats", "ints", "tensors"}
         assert parameter["help"]
         assert ("default" in parameter) != parameter.get("required", False)
         assert (parameter["type"] == "file") == ("place" in parameter)
