@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import yaml
 
-from tests.repository.scaffold.checkpoints import TEXTS, text_checkpoint
+from bench.families.checkpoints import TEXTS, text_checkpoint
 from tests.server.checkpoints.serving import served
 from tritonkit import Client
 from tritonkit.errors import InferenceError, InvalidInput
