@@ -158,9 +158,10 @@ def read_encoder(folder: Path) -> Encoder:
     """
     check_files(folder, needed=("config.json",), carried=_FILES)
     check_weights(folder)
-    _, architecture = read_facts(
+    facts, architecture = read_facts(
         folder, todo="export the network to ONNX where you trust it, then: tritonkit new NAME --onnx FILE"
     )
+    _refuse_quantized(folder, facts)
     task = _task(folder, architecture)
     config = read_config(folder)
     if task == "body" and config.model_type in TOWERS:
@@ -176,6 +177,20 @@ def read_encoder(folder: Path) -> Encoder:
             "copy it from the original checkpoint",
         )
     return encoder
+
+
+def _refuse_quantized(folder: Path, facts: dict[str, Any]) -> None:
+    """Refuse weights in few bits: their libraries run on GPUs, and a build quantizes by itself."""
+    for key in ("quantization_config", "compression_config"):
+        for part in (facts, *(value for value in facts.values() if isinstance(value, dict))):
+            if given := part.get(key):
+                method = given.get("quant_method", "unknown") if isinstance(given, dict) else given
+                raise BuildError(
+                    f"{folder / 'config.json'} {key}",
+                    found=f"weights quantized by {str(method)[:60]}",
+                    wanted="weights in FP32, FP16 or BF16",
+                    todo="use the original checkpoint; variants such as onnx-int8-dynamic quantize it in the build",
+                )
 
 
 def _task(folder: Path, architecture: str) -> str:
