@@ -164,7 +164,13 @@ def _base(encoder: Encoder, facts: Mapping[str, Any], outputs: Mapping[str, Any]
         outputs=outputs,
         free_axes={"samples": {"min": int(rate * _SHORTEST_S), "max": rate * _SECONDS}},
         pipeline=[
-            {"step": "decode_audio", "parameters": decode, "outputs": {"waveform": "input_values"}},
+            {
+                "step": "decode_audio",
+                "parameters": decode,
+                "outputs": {"waveform": "input_values"},
+                # The network has no mask: zeros behind the shorter sound of a request would change its answer.
+                "serving": {"max_batch_size": 1},
+            },
             "network",
         ],
         example={"audio": {"file": EXAMPLE}},
