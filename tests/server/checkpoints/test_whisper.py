@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from bench.families.checkpoints import sounds, whisper_checkpoint
+from bench.families.sounds import waveform
 from tests.python_backends.sounds import encoded, tone
 from tests.server.checkpoints.serving import served
-from tests.server.checkpoints.test_sounds import waveform
 from tritonkit import Client
 from tritonkit.client import Reply
 from tritonkit.errors import InferenceError
