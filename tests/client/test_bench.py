@@ -61,6 +61,7 @@ def test_without_a_name_the_measurements_are_listed() -> None:
         "variants",
         "gpu",
         "peers",
+        "families",
         "chaos",
     ]
 

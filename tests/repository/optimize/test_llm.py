@@ -172,7 +172,7 @@ def test_a_project_builds_it_behind_the_gate(tmp_path: Path) -> None:
         'key: "context"',
     ):
         assert line in text
-    assert text.count("optional: true") == 14
+    assert text.count("optional: true") == 17
     assert (tmp_path / "model_repository/chat/1/openvino_model.bin").is_file()
 
 
