@@ -152,6 +152,7 @@ FIRST, STEP = 19, 4
 """The changes before which builds are killed: some ten write artifacts and are left out, some thirty publish."""
 
 
+@pytest.mark.slow
 def test_killing_builds_at_any_moment_leaves_a_repository_that_triton_loads(served_root: Path, tmp_path: Path) -> None:
     """Builds of ever new versions killed with SIGKILL at later and later changes, until one is through: Triton itself,
     without any repair by tritonkit, loads what the last one left, and the models answer."""

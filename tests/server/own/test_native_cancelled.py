@@ -36,6 +36,7 @@ def processor_s(triton: Running) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+@pytest.mark.slow
 def test_a_cancelled_request_is_not_run(client: Client, triton: Running) -> None:
     """Requests that were cancelled while they waited are not counted as executions."""
     answers: Queue[tuple[Any, Any]] = Queue()

@@ -20,6 +20,7 @@ from tritonkit.operate.release import release, rollback
 pytestmark = [pytest.mark.needs("envoy"), pytest.mark.slow]
 
 
+@pytest.mark.slow
 def test_a_release_loses_no_call_and_is_taken_back(place: Project) -> None:
     """Both versions answer meanwhile, testers choose, then only the new one; rollback brings the old one."""
     place.write("y = x + 2")

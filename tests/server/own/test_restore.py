@@ -42,6 +42,7 @@ def other(tmp_path: Path, project: Path) -> Project:
     return made
 
 
+@pytest.mark.slow
 def test_no_request_fails_while_backups_are_restored(published: Project, other: Project, tmp_path: Path) -> None:
     """An earlier version, then another network under a version number that is being served: once `reload` has
     returned, the restored models answer; a signature next to the models is not a model."""

@@ -364,6 +364,7 @@ def test_a_dead_stub_is_noticed_and_answers_again(write_server_models: Any) -> N
     assert traces.left() == 0
 
 
+@pytest.mark.slow
 def test_a_model_that_keeps_dying_is_given_up(write_server_models: Any, tmp_path: Path) -> None:
     """Its stub ends itself after each first answer, once somebody looks: five times, then it is left alone, and the
     server and its other model go on."""
@@ -434,6 +435,7 @@ def test_a_server_that_dies_comes_back(echo: Path) -> None:
     assert [e.kind for e in events if e.kind.startswith("server_")] == ["server_died", "server_back"]
 
 
+@pytest.mark.slow
 def test_a_server_that_keeps_dying_comes_back_each_time(echo: Path) -> None:
     """A caller that can kill the server cannot keep it down."""
     events = Events()
@@ -595,6 +597,7 @@ def nested(write_server_models: Any, begun: Path) -> Path:
     )
 
 
+@pytest.mark.slow
 def test_ctrl_c_lets_ensembles_finish(write_server_models: Any, begun: Path) -> None:
     """SIGINT while requests are at the first steps of ensembles: the later steps still answer them."""
     with program(nested(write_server_models, begun)) as (process, address, traces), ThreadPoolExecutor(6) as pool:

@@ -200,6 +200,7 @@ def test_a_killed_client_leaves_nothing(server: Endpoint) -> None:
         assert not orphans & registered(server)
 
 
+@pytest.mark.slow
 def test_a_restarted_server_gets_new_regions(repository: Path, project: Path) -> None:
     """A call after Triton died and was started again succeeds; answers from before stay right."""
     with serve(repository, grpc_port=0, http_port=0, metrics_port=0, root=project, shared_memory_api=True) as endpoint:
