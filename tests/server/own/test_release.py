@@ -17,7 +17,7 @@ from tritonkit.errors import (
 )
 from tritonkit.operate.release import release, rollback
 
-pytestmark = [pytest.mark.needs("envoy"), pytest.mark.slow]
+pytestmark = pytest.mark.needs("envoy")
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from tests.conftest import PROJECT
 from tritonkit.operate.store import back_up, open_store
 from tritonkit.serve.repository import read_models
 
-pytestmark = [pytest.mark.needs("envoy"), pytest.mark.slow]
+pytestmark = pytest.mark.needs("envoy")
 
 
 def test_up_and_down_by_command(shipped_repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
