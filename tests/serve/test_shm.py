@@ -93,6 +93,17 @@ def test_open_axes_are_as_long_as_the_longest_warm_up(tmp_path: Path) -> None:
     assert sizes == {"silent": 7 + 1, "told": 25 + 1}
 
 
+@pytest.mark.parametrize("size", [0, 1])
+def test_a_warm_up_of_one_value_or_none(tmp_path: Path, size: int) -> None:
+    """Its output has an axis of that size, too."""
+    warmup = (
+        'model_warmup { name: "w" batch_size: 1 inputs { key: "x" value'
+        f" {{ data_type: TYPE_FP32 dims: [{size}] zero_data: true }} }} }}"
+    )
+    (need,) = planned(tmp_path, net=vector(-1, 8, warmup)).models
+    assert need.bytes_each == MIB
+
+
 def test_open_axes_of_one_tensor_are_those_of_its_sample(tmp_path: Path) -> None:
     """Two open axes of different sizes are not taken for two of the longer size, in a stub or in a request."""
     text = (

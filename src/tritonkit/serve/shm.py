@@ -269,7 +269,7 @@ def largest_sample(model: ServedModel) -> LargestSample:
     for warmup in model.config.model_warmup:
         for name, sample in warmup.inputs.items():
             if sizes := sorted((sample.dims[axis] for axis in open_axes.get(name, ())), reverse=True):
-                largest[name] = max(largest.get(name, ()), tuple(sizes), key=math.prod)
+                largest[name] = max(largest.get(name, (0,)), tuple(sizes), key=math.prod)
             file = model.folder / "warmup" / sample.input_data_file
             if dtype_name(sample) == "TYPE_STRING" and sample.input_data_file and file.is_file():
                 element = max(element, file.stat().st_size)
