@@ -156,6 +156,21 @@ def test_open_axes_between_models_are_as_long_as_the_other_end_says(tmp_path: Pa
     assert sizes == {"first": 1, "second": 14, "third": 14, "warmed": 14}
 
 
+def test_axes_of_models_with_and_without_a_batch_are_counted_from_the_last(tmp_path: Path) -> None:
+    """A step gives the windows of a document, which are the next model's batch: their tokens are as many."""
+    tensors = (
+        'input {{ name: "x" data_type: TYPE_FP32 dims: [{}] }} output {{ name: "y" data_type: TYPE_FP32 dims: [{}] }}'
+    )
+    made = planned(
+        tmp_path,
+        cut=f'backend: "python" {tensors.format(1, "-1, -1")}',
+        net=f'backend: "python" max_batch_size: 2 {tensors.format(MIB // 64, 1)}',
+        whole=ensemble("cut", "net").config,
+    )
+    # An axis that no model knows is taken for 128: 8 MiB, not 128 x 64 KiB of windows of 128 tokens.
+    assert {need.model: need.bytes_each // MIB for need in made.models} == {"cut": 14, "net": 1}
+
+
 def test_a_sample_says_how_large_a_text_is(tmp_path: Path) -> None:
     """BYTES are taken for 64 KiB unless the warm-up sample is larger."""
     text = (

@@ -152,7 +152,10 @@ def tensor_bytes(dtype: str, dims: Sequence[int], open_values: int, element: int
 
 
 _Axes = Mapping[tuple[str, str, int], int]
-"""Model, tensor and number of an axis -> its size."""
+"""Model, tensor and number of an axis, from the last, which is -1 -> its size.
+
+A part of a pipeline may batch what another has as an axis in front, such as the windows of a document.
+"""
 
 
 def item_bytes(
@@ -174,7 +177,8 @@ def item_bytes(
         dims = list(tensor.dims)
         if axes:
             dims = [
-                axes.get((model.name, tensor.name, axis), size) if size < 0 else size for axis, size in enumerate(dims)
+                axes.get((model.name, tensor.name, axis), size) if size < 0 else size
+                for axis, size in enumerate(dims, -len(dims))
             ]
         open_axes = sum(size < 0 for size in dims)
         values = factor**open_axes * largest.open_values(tensor.name, open_axes)
@@ -221,10 +225,10 @@ def _known_axes(model: ServedModel) -> dict[str, dict[int, int]]:
     """The sizes of a model's axes by tensor: fixed ones, and the largest of the warm-up."""
     known: defaultdict[str, dict[int, int]] = defaultdict(dict)
     for tensor in (*model.config.input, *model.config.output):
-        known[tensor.name] = {axis: size for axis, size in enumerate(tensor.dims) if size > 0}
+        known[tensor.name] = {axis: size for axis, size in enumerate(tensor.dims, -len(tensor.dims)) if size > 0}
     for warmup in model.config.model_warmup:
         for name, sample in warmup.inputs.items():
-            for axis, size in enumerate(sample.dims):
+            for axis, size in enumerate(sample.dims, -len(sample.dims)):
                 known[name][axis] = max(size, known[name].get(axis, 0))
     return known
 
