@@ -64,7 +64,7 @@ def plain(value: str) -> str:
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """config.json of a small classifier of texts."""
+    """The folder of a small classifier of texts."""
     folder = text_checkpoint(tmp_path_factory.mktemp("text") / "c", "bert", "ForSequenceClassification")
     return str(folder)
 
@@ -88,6 +88,8 @@ def copy(source: str, target: Path) -> Path:
         ({"hidden_size": BILLION}, "hidden_size: 1,000,000,000"),
         ({"hidden_size": 0}, "hidden_size: 0\n  wanted: a whole number above 0"),
         ({"depths": [4000, 4000]}, "depths: 8,000"),
+        ({"depths": [-4000, 3000, 3000]}, "depths: 6,000"),
+        ({"depths": [10**4299] * 11}, "depths: 1,000,000,000"),
         ({"text_config": {"deeper": [{"n_layers": BILLION}]}}, "n_layers: 1,000,000,000"),
         ({"attn_implementation": "stranger/kernel"}, "attn_implementation: 'stranger/kernel'"),
         ({"_attn_implementation": "flash_attention_2"}, "_attn_implementation: 'flash_attention_2'"),
