@@ -144,6 +144,13 @@ class Encoder:
         """The network that one of transformers' classes loads, and the names of weights that the checkpoint lacks."""
         return load_network(self.folder, loader)
 
+    def processor_number(self, key: str, value: Any, allowed: range, unit: str = "") -> int:
+        """A whole number of the processor. Whatever a file says is checked before it goes into model.yaml."""
+        if isinstance(value, bool) or not isinstance(value, int) or value not in allowed:
+            wanted = f"a whole number from {allowed.start:,} to {allowed.stop - 1:,}{unit}"
+            raise self.refusal(f"{PROCESSOR} {key}", repr(value)[:120], wanted)
+        return value
+
     def refusal(self, file: str, found: str, wanted: str, todo: str = "") -> BuildError:
         """An error about one of its files."""
         return BuildError(str(self.folder / file), found=found, wanted=wanted, todo=todo)

@@ -18,11 +18,10 @@ from tritonkit.repository.scaffold.hf_parts import Parts, label_parts
 __all__ = ["image_parts", "image_tower"]
 
 _EXAMPLE = "example.png"
-_MOST_PIXELS = 4096
-"""Longest edge of an image that a network takes."""
+_EDGES = range(1, 4_097)
+"""Edges of an image that a network takes, in pixels."""
 _RESAMPLES = {0: "nearest", 2: "bilinear", 3: "bicubic", 4: "box"}
 """Pillow's number of a filter -> its name in decode_image."""
-_PIXELS = range(1, _MOST_PIXELS + 1)
 _NEAREST_FILTER = "bicubic"
 """The filter in place of one that decode_image lacks (Lanczos, Hamming)."""
 _EAGER = {"swin", "swinv2", "donut-swin"}
@@ -87,7 +86,7 @@ def _decode(encoder: Encoder) -> tuple[dict[str, Any], list[str]]:
     with read_errors(encoder.folder / PROCESSOR, "an image processor of transformers"), quiet():
         facts = transformers.AutoImageProcessor.from_pretrained(str(encoder.folder), **FROM_FOLDER).to_dict()
     parameters, notes = _resize(encoder, facts)
-    kind = _integer(encoder, "resample", 2 if facts.get("resample") is None else facts["resample"], range(6))
+    kind = encoder.processor_number("resample", 2 if facts.get("resample") is None else facts["resample"], range(6))
     filter_name = _RESAMPLES.get(kind, "")
     if not filter_name:
         notes.append(f"# transformers resizes with Pillow's filter {kind}, which decode_image lacks.")
@@ -118,7 +117,7 @@ def _resize(encoder: Encoder, facts: Mapping[str, Any]) -> tuple[dict[str, Any],
         [share] = _numbers(encoder, "crop_pct", [facts["crop_pct"]], (1,))
         if not 0 < share <= 1:
             raise encoder.refusal(f"{PROCESSOR} crop_pct", str(share), "a share of the edge, above 0 and at most 1")
-        longer = _integer(encoder, "size / crop_pct", int(min(edge / share, _PIXELS.stop)), _PIXELS)
+        longer = encoder.processor_number("size / crop_pct", int(min(edge / share, _EDGES.stop)), _EDGES)
         return {"height": edge, "width": edge, "resize": "crop", "resize_to": longer}, []
     if len(whole) == 2 and facts.get("do_resize", True):
         return {"height": whole[0], "width": whole[1]}, []
@@ -136,15 +135,7 @@ def _sizes(encoder: Encoder, facts: Mapping[str, Any], key: str) -> dict[str, in
     if not isinstance(sizes, Mapping):
         raise encoder.refusal(f"{PROCESSOR} {key}", repr(sizes)[:120], "an object with edges, such as height and width")
     edges = {str(name): edge for name, edge in sizes.items() if edge is not None}
-    return {name: _integer(encoder, f"{key} {name}", edge, _PIXELS) for name, edge in edges.items()}
-
-
-def _integer(encoder: Encoder, key: str, value: Any, allowed: range) -> int:
-    """A whole number of the processor. Whatever a file says is checked before it goes into model.yaml."""
-    if isinstance(value, bool) or not isinstance(value, int) or value not in allowed:
-        wanted = f"a whole number from {allowed.start:,} to {allowed.stop - 1:,}"
-        raise encoder.refusal(f"{PROCESSOR} {key}", repr(value)[:120], wanted)
-    return int(value)
+    return {name: encoder.processor_number(f"{key} {name}", edge, _EDGES) for name, edge in edges.items()}
 
 
 def _numbers(encoder: Encoder, key: str, values: Any, lengths: tuple[int, ...]) -> list[float]:

@@ -148,10 +148,7 @@ def _frames(encoder: Encoder) -> tuple[int, int]:
 
 
 def _base(encoder: Encoder, facts: Mapping[str, Any], outputs: Mapping[str, Any]) -> Parts:
-    rate = facts.get("sampling_rate")
-    if isinstance(rate, bool) or not isinstance(rate, int) or rate not in _RATES:
-        wanted = f"a whole number from {_RATES.start:,} to {_RATES.stop - 1:,}, in samples per second"
-        raise encoder.refusal(f"{PROCESSOR} sampling_rate", repr(rate)[:120], wanted)
+    rate = encoder.processor_number("sampling_rate", facts.get("sampling_rate"), _RATES, ", in samples per second")
     decode = {
         "rate": rate,
         "max_seconds": _SECONDS,

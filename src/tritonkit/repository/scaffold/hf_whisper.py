@@ -117,10 +117,7 @@ def _sizes(encoder: Encoder, facts: Mapping[str, Any]) -> tuple[_Sizes, list[str
 def _check_ranges(encoder: Encoder, facts: Mapping[str, Any]) -> None:
     """Check the numbers that a file gives; transformers has defaults for the others."""
     for name, allowed in _RANGES.items():
-        value = facts.get(name, allowed.start)
-        if isinstance(value, bool) or not isinstance(value, int) or value not in allowed:
-            wanted = f"a whole number from {allowed.start:,} to {allowed.stop - 1:,}"
-            raise encoder.refusal(f"{PROCESSOR} {name}", repr(value)[:120], wanted)
+        encoder.processor_number(name, facts.get(name, allowed.start), allowed)
 
 
 def _longest(encoder: Encoder) -> int:
