@@ -85,8 +85,6 @@ class Job:
         """Outputs of the PyTorch module that are not tensors, each with a reason."""
         self._base = base
         self._find_base = find_base
-        self.for_one_item = False
-        """Whether the user's ONNX file was exported for one item; known when `source` was read."""
         self._independence: Independence | None = None
         self._given: dict[Signature, PreparedSamples] = {}
         self._transform = transform
@@ -181,14 +179,14 @@ class Job:
         try:
             verdict = self._proven(signature, lambda b: run_session(session, b, where), self.source)
         except BuildError as error:
-            if self.for_one_item:
+            if self._for_one_item:
                 verdict = Independence("fixed", error.found)
             elif demand(self.spec.model.serving) != "open" or not self._runs_whole(model, where):
                 raise
             else:
                 self._independence = Independence("unknown", f"one item alone does not run: {error.found}")
                 return False
-        if self.for_one_item and not verdict.holds:
+        if self._for_one_item and not verdict.holds:
             verdict = Independence("fixed", f"the file was exported for one item, and with two: {verdict.seen}")
         hold_to_demand(self.spec, verdict, self.source.name)
         self._independence = verdict
@@ -240,26 +238,31 @@ class Job:
         name = "the exported file" if torch else self.source.name
         return check_against_spec(signature, self.spec, name)
 
-    @cached_property
+    @property
     def source(self) -> Path:
         """The user's ONNX file, or a copy with the spec's sizes, which fills the inputs of `network.fill` itself."""
-        reference = self.spec.model.network.onnx
-        if reference is None:
-            raise ValueError("the network of this spec is not an ONNX file")
-        source = resolve_file(reference, self.spec, "network.onnx")
-        if self.spec.model.network.fill:
-            source = filled_copy(self.spec, source, self._folder)
-        if self.spec.model.network.inputs:
-            where = f"{self.spec.file} network.onnx"
-            source, self.for_one_item = adapted_copy(source, self.spec, self._folder, where)
-        return source
+        return self._adapted[0]
+
+    @property
+    def _for_one_item(self) -> bool:
+        """Whether the user's ONNX file was exported for one item."""
+        return self._adapted[1]
 
     @cached_property
-    def _folder(self) -> Path:
-        """A folder for copies of the user's file, which is there as long as this job."""
+    def _adapted(self) -> tuple[Path, bool]:
+        network = self.spec.model.network
+        if network.onnx is None:
+            raise ValueError("the network of this spec is not an ONNX file")
+        source = resolve_file(network.onnx, self.spec, "network.onnx")
+        if not (network.fill or network.inputs):
+            return source, False
         folder = Path(tempfile.mkdtemp(prefix="tritonkit-"))
-        weakref.finalize(self, shutil.rmtree, folder, True)
-        return folder
+        weakref.finalize(self, shutil.rmtree, folder, True)  # it is there as long as this job
+        if network.fill:
+            source = filled_copy(self.spec, source, folder)
+        if not network.inputs:
+            return source, False
+        return adapted_copy(source, self.spec, folder, f"{self.spec.file} network.onnx")
 
     @cached_property
     def number_format(self) -> str:
