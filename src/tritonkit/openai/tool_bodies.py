@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-__all__ = ["AnswerFormat", "StrictBody", "Tool", "ToolCall", "ToolChoice", "kept_nulls"]
+__all__ = ["MOST_TOOLS", "AnswerFormat", "StrictBody", "Tool", "ToolCalls", "ToolChoice", "kept_nulls"]
 
 MOST_TOOLS = 128
 _MOST_CALLS = 128

@@ -27,7 +27,8 @@ __all__ = [
     "said_shapes",
 ]
 
-_FILES = {"calibration": "name files, as quality.samples does: calibration: {csv: calibration.csv}; or "}
+_OTHER_SOURCES = {"calibration": "name files, as quality.samples does: calibration: {csv: calibration.csv}; or "}
+"""Field of `optimize` -> advice for data that may come from elsewhere than a function."""
 Batch = dict[str, Any]
 """Tensor name -> numpy array, batch axis first; numpy itself is imported where arrays are made."""
 
@@ -107,7 +108,8 @@ def _hook(spec: Spec, key: str) -> str:
             f"{spec.file} optimize.{key}",
             found="it is not given",
             wanted=f"{key} data for this variant: real input, other than quality.samples",
-            todo=_FILES.get(key, "") + f"write a function in the model's folder and name it: {key}: data:{key}_batches",
+            todo=_OTHER_SOURCES.get(key, "")
+            + f"write a function in the model's folder and name it: {key}: data:{key}_batches",
         )
     return hook
 

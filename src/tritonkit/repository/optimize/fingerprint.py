@@ -13,7 +13,7 @@ from typing import Any
 
 from tritonkit.repository.export.artifact import sha256_file, sha256_json
 from tritonkit.repository.export.onnx_file import data_of
-from tritonkit.repository.export.ready.step_runner import step_code
+from tritonkit.repository.export.ready.step_runner import importable_code
 from tritonkit.repository.modelspec import Network, PackageFile, Spec, resolve_file
 from tritonkit.repository.modelspec.contents import imported_modules
 
@@ -73,7 +73,7 @@ def _steps_of_samples(spec: Spec) -> list[Any]:
             "parameters": step.parameters,
             "files": {name: digest(file) for name, file in sorted(step.files.items())},
             "contract": digest(step.folder / "step.yaml"),
-            "code": [digest(file) for file in step_code(step)],
+            "code": [digest(file) for file in importable_code(step)],
         }
         for step, entry in zip(spec.steps, spec.model.pipeline, strict=True)
         if step is not None and entry != "network"

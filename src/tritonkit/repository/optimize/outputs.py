@@ -53,7 +53,7 @@ def _of_onnxruntime(
     wrong = {name: _loosened(shapes[name], actual[name]) for name in shapes if name in actual}
     contradicted = {name for name, shape in wrong.items() if shape != shapes[name]}
     if signature.batched and all(-1 not in tensor.shape for tensor in signature.inputs):
-        wrong = {name: _filled(shape, actual[name]) for name, shape in wrong.items()}
+        wrong = {name: _with_seen_sizes(shape, actual[name]) for name, shape in wrong.items()}
     if _correct(file, {**shapes, **wrong}, drop_inner=bool(contradicted)):
         runner = runner.reopened()
         shapes = runner.output_shapes()
@@ -96,13 +96,15 @@ def _loosened(inferred: Shape, seen: list[tuple[int, ...]]) -> Shape:
     )
 
 
-def _filled(shape: Shape, seen: list[tuple[int, ...]]) -> Shape:
-    """The shape of a batched output with the sizes that all runs gave: of inputs that have one size, outputs have one,
-    too, though an engine may not infer it."""
-    sizes = [{run[place] for run in seen} for place in range(len(shape))]
+def _with_seen_sizes(shape: Shape, seen: list[tuple[int, ...]]) -> Shape:
+    """The shape of a batched output, in which a free axis has the size that it has in all runs.
+
+    Where each input has one size, so has each output, though an engine may not infer it.
+    """
+    sizes = [set(axis) for axis in zip(*seen, strict=True)]
     return shape[:1] + tuple(
-        found.pop() if not isinstance(size, int) and len(found) == 1 and found != {0} else size
-        for size, found in zip(shape[1:], sizes[1:], strict=True)
+        next(iter(own)) if not isinstance(size, int) and len(own) == 1 and own != {0} else size
+        for size, own in zip(shape[1:], sizes[1:], strict=True)
     )
 
 

@@ -28,6 +28,8 @@ _PARTS: dict[str, Callable[[Encoder], Parts]] = {
     "input_features": whisper_parts,
 }
 """Main input of a network -> the parts around it."""
+_VARIANTS = ("onnx-fp16", "onnx-int8-dynamic", "onnx-int8-static", "openvino-bf16")
+"""Variants that a comment of model.yaml proposes."""
 
 
 def new_from_hf(root: Path, name: str, folder: Path, say: Callable[[str], None] = lambda _: None) -> list[Path]:
@@ -77,9 +79,6 @@ def _write(root: Path, name: str, encoder: Encoder, parts: Parts) -> Path:
     files = {f"{CHECKPOINT}/{file.name}": file.resolve() for file in carried}
     code = {"network.py": network_code(encoder.architecture, parts).encode(), **parts.files}
     return write_folder(root, name, settings, files, code, ((), _quality(parts)))
-
-
-_VARIANTS = ("onnx-fp16", "onnx-int8-dynamic", "onnx-int8-static", "openvino-bf16")
 
 
 def _quality(parts: Parts) -> list[str]:

@@ -36,7 +36,7 @@ class Flow:
         self.before = names.index("network") if "network" in names else 0
         """Number of steps before the network."""
         self._where = f"{spec.file} {place}"
-        self._runners = [StepRunner(step, f"{spec.file} {place}") for step, _ in self.steps]
+        self._runners = [StepRunner(step, self._where) for step, _ in self.steps]
 
     def step(self, index: int) -> ResolvedStep:
         """A step of the pipeline, the network not counted."""

@@ -26,7 +26,7 @@ from tritonkit.resources import STEPS, shipped
 from tritonkit.text import first_line
 from tritonkit.watched import unbounded
 
-__all__ = ["StepRefusal", "StepRunner", "step_code"]
+__all__ = ["StepRefusal", "StepRunner", "importable_code"]
 
 _TRITON = "triton_python_backend_utils"
 _STAND_IN = f"deploy/lambda/{_TRITON}.py"
@@ -154,7 +154,7 @@ class StepRunner:
     @cached_property
     def _plain_names(self) -> frozenset[str]:
         """Names by which the step may import modules."""
-        return frozenset(file.stem for file in step_code(self.step))
+        return frozenset(file.stem for file in importable_code(self.step))
 
     def _missing(self, error: ModuleNotFoundError) -> BuildError:
         return self._failed(
@@ -174,7 +174,7 @@ class StepRunner:
         return BuildError(self._where, found=found, wanted=wanted, todo=todo, details=details)
 
 
-def step_code(step: ResolvedStep) -> list[Path]:
+def importable_code(step: ResolvedStep) -> list[Path]:
     """All Python files that a step may import by plain names, the stand-in of Triton's module included."""
     files = [file for folder in _folders(step) for file in sorted(folder.glob("*.py"))]
     return [*files, shipped(_STAND_IN)]
