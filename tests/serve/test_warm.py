@@ -127,7 +127,7 @@ def test_python_is_sent_nothing_made_up(tmp_path: Path) -> None:
         None,
     )
     for name in ("own", "over"):
-        with pytest.raises(NoSample, match="own is Python of its own"):
+        with pytest.raises(NoSample, match="own is a Python model without model_warmup"):
             tensors(tmp_path / name, name, own=own, over=over)
     write_repository(tmp_path, {"net": ModelText('backend: "onnxruntime" ' + PIXELS, None)})
     models = {model.name: model for model in read_models(tmp_path, ["net"])}

@@ -57,7 +57,7 @@ def warm_request(model: ServedModel, models: Mapping[str, ServedModel], number: 
         if sample is None and tensor.optional:
             continue
         if sample is None and owner.backend == "python":
-            raise NoSample(f"{owner.name} is Python of its own without model_warmup: it is sent nothing made up")
+            raise NoSample(f"{owner.name} is a Python model without model_warmup: it is sent nothing made up")
         made_up |= sample is None
         dims = tuple(sample.dims) if sample is not None else tuple(max(1, size) for size in tensor.dims)
         dtype = dtype_name(tensor)
