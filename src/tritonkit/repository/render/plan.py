@@ -39,7 +39,7 @@ from tritonkit.repository.render.parts import STEP, Part, Port, labels_of, read_
 from tritonkit.repository.render.resources import Host, plan_instances, plan_threads
 from tritonkit.repository.render.values import ModelPlan, Target, TensorPlan
 from tritonkit.repository.render.warmup import Warmup, automatic, from_sample, listed, prompted
-from tritonkit.repository.render.windows import connect_windows, documents, hold_to_windows
+from tritonkit.repository.render.windows import connect_windows, document_models, hold_to_windows
 from tritonkit.repository.render.wiring import Wiring
 
 __all__ = ["plan_models"]
@@ -77,7 +77,7 @@ def _plan(spec: Spec, artifact: Artifact, target: Target, cores: int, verdicts: 
             todo="say serving.generation.gpu.name, and build with --target nvidia",
         )
     parts = read_parts(spec, artifact)
-    whole = documents(spec, parts)
+    whole = document_models(spec, parts)
     wiring = connect_windows(parts, whole, f"{spec.file} pipeline")
     notes = hold_to_callers(spec, parts, wiring)
     common = _Common(spec, artifact, wiring, _examples(spec, wiring.inputs), target, cores, whole)
@@ -100,7 +100,7 @@ class _Common:
     examples: dict[str, bytes]
     target: Target
     cores: int
-    documents: frozenset[str] = frozenset()
+    document_models: frozenset[str] = frozenset()
     """Models whose request is one document in windows."""
 
 
@@ -169,7 +169,7 @@ def _host(part: Part, common: _Common) -> Host:
 
 def _largest_batch(part: Part, common: _Common) -> int:
     """The network's largest batch, or that which a step's own section gives."""
-    if part.model in common.documents:
+    if part.model in common.document_models:
         return 0
     own = part.serving.max_batch_size if part.is_step else None
     return plan_max_batch_size(common.spec, common.artifact) if own is None else own
@@ -305,7 +305,7 @@ def _ensemble(common: _Common, models: Sequence[ModelPlan]) -> ModelPlan:
     """The model that clients call, with batches that every part can take; with windows, without a batch axis."""
     spec, wiring = common.spec, common.wiring
     sizes = {model.name: model.max_batch_size for model in models}
-    if 0 in sizes.values() and any(sizes.values()) and not common.documents:
+    if 0 in sizes.values() and any(sizes.values()) and not common.document_models:
         raise RenderError(
             f"{spec.file} pipeline",
             found=", ".join(f"{name} has max_batch_size {size}" for name, size in sizes.items()),

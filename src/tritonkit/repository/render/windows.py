@@ -15,10 +15,10 @@ from tritonkit.repository.render.parts import Part, Port
 from tritonkit.repository.render.values import ModelPlan
 from tritonkit.repository.render.wiring import Wiring, connect
 
-__all__ = ["connect_windows", "documents", "hold_to_windows"]
+__all__ = ["connect_windows", "document_models", "hold_to_windows"]
 
 
-def documents(spec: Spec, parts: Sequence[Part]) -> frozenset[str]:
+def document_models(spec: Spec, parts: Sequence[Part]) -> frozenset[str]:
     """The models whose request is one document: all but those between the step that gives windows and the last that
     takes them. None for a pipeline without windows.
 
