@@ -42,6 +42,7 @@ SCHEMAS: list[dict[str, Any]] = [
     {"$defs": {"node": NODE}, "$ref": "#/$defs/node"},
     {"anyOf": [{"const": {"a": [1, 2]}}, {"allOf": [{"type": "number"}]}, {"const": {"a": [1, 3]}}]},
     {"type": "integer", "exclusiveMinimum": -1},
+    {"type": ["integer", "number"], "minimum": 0},
     {"type": "array", "items": {}, "maxItems": 2},
     {"type": "object", "additionalProperties": {"type": "null"}},
 ]
@@ -125,6 +126,10 @@ def deep(levels: int) -> dict[str, Any]:
         ({"type": "number", "multipleOf": 2}, "found 'multipleOf'"),
         ({"type": "integer", "minimum": 5}, "found minimum or maximum of an integer"),
         ({"type": "integer", "minimum": 0, "maximum": 10**9}, "found minimum or maximum of an integer"),
+        ({"type": "integer", "minimum": 0, "exclusiveMinimum": 5}, "schema.exclusiveMinimum: found 5, wanted"),
+        ({"type": "integer", "exclusiveMinimum": True}, "schema.exclusiveMinimum: found True, wanted an integer"),
+        ({"type": ["integer", "number"], "minimum": 0, "maximum": 5}, "found 'maximum'"),
+        ({"type": ["integer", "number"], "exclusiveMinimum": 0}, "found 'exclusiveMinimum'"),
         ({"type": "thing"}, "schema.type: found thing"),
         ({"oneOf": [{}]}, "found 'oneOf'"),
         ({"not": {}}, "found 'not'"),
@@ -182,7 +187,7 @@ def test_formats() -> None:
     ids=lambda text: text[:20],
 )
 def test_tools_that_are_none_are_refused(tools: str) -> None:
-    """Without a traceback."""
+    """The message names the input."""
     with pytest.raises(SchemaError, match="tools"):
         read_tools(tools)
 

@@ -262,9 +262,13 @@ class Grammar:
 
     def _number(self, kind: str, schema: Mapping[str, Any], where: str) -> str:
         least, most = schema.get("minimum"), schema.get("maximum")
-        if "exclusiveMinimum" in schema and kind == "integer" and least is None:
+        if "exclusiveMinimum" in schema:
             below = schema["exclusiveMinimum"]
-            least = below + 1 if type(below) is int else below
+            if least is not None or type(below) is not int:
+                raise SchemaError(
+                    f"{where}.exclusiveMinimum: found {str(below)[:64]}, wanted an integer, and no minimum with it"
+                )
+            least = below + 1
         if least is None and most is None:
             return kind
         if kind == "integer" and most is None and type(least) is int and least in (0, 1):
@@ -341,7 +345,7 @@ def _shared(first: str, last: str) -> str:
 
 
 def _kinds(schema: Mapping[str, Any], where: str) -> Sequence[str] | None:
-    """The types of a schema; None: any."""
+    """The types of a schema, each once; None: any. Integers are numbers too, so `number` stands for both."""
     given = schema.get("type")
     if given is None:
         return next(([kind] for kind in ("object", "array") if _KEYWORDS[kind] & schema.keys()), None)
@@ -350,7 +354,7 @@ def _kinds(schema: Mapping[str, Any], where: str) -> Sequence[str] | None:
         raise SchemaError(
             f"{where}.type: found {str(given)[:64]}, wanted one of {', '.join(_KEYWORDS)}, or a list of them"
         )
-    return list(dict.fromkeys(kinds))
+    return [kind for kind in dict.fromkeys(kinds) if kind != "integer" or "number" not in kinds]
 
 
 def _is(value: Any, kind: str) -> bool:
