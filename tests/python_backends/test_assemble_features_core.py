@@ -182,6 +182,8 @@ def test_a_mapping_may_be_merged(tmp_path: Path) -> None:
     """YAML's << gives keys that the mapping itself may have, too."""
     text = "- &first {name: a, default: 3}\n- {<<: *first, name: b}"
     assert vector(tmp_path, {"a": 1}, text, 2) == [1, 3]
+    chain = "- &a {name: a, default: 3}\n- &b {<<: *a, name: b}\n- {<<: *b, name: c, default: 4}"
+    assert vector(tmp_path, {}, chain, 3) == [3, 3, 4]
 
 
 def test_a_record_of_too_many_bytes_is_refused(tmp_path: Path) -> None:

@@ -143,9 +143,9 @@ def check_columns(columns: Sequence[str], features: Sequence[Feature]) -> list[s
             name = name.rpartition(" ")[0]
             optional.add(name)
         names.append(name)
-    by_name = {feature.name: feature for feature in features}
+    features_of_file = {feature.name for feature in features}
     for name in names:
-        if name not in by_name:
+        if name not in features_of_file:
             raise ValueError(f"parameter columns: {shown(name)} is not a feature of the file")
     for feature in features:
         if feature.name not in names and feature.default is None:

@@ -71,10 +71,11 @@ def _yaml(text: str) -> Any:
         raise ValueError("this server's Python has no PyYAML; write the file as JSON") from None
 
     class Loader(yaml.SafeLoader):
-        def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
             """Check the keys that are written, before those of merged mappings (<<) join them."""
+            node = super().compose_mapping_node(anchor)
             columns_of([(key.value, None) for key, _ in node.value if isinstance(key, yaml.ScalarNode)])
-            super().flatten_mapping(node)
+            return node
 
     try:
         return yaml.load(text, Loader)  # noqa: S506 # nosec B506 (a SafeLoader)
