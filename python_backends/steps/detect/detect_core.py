@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -166,28 +167,37 @@ def _candidates(given: list[np.ndarray], classes: int, settings: Settings) -> Ca
 
 
 def _of_cells(boxes: np.ndarray, settings: Settings) -> np.ndarray:
-    """Center and size in pixels of boxes that are given relative to the cells of YOLOX's grids: float32 [n, 4].
+    """Center and size in pixels of boxes that are given relative to the cells of YOLOX's grids: float32 [n, 4]."""
+    corners, sides = _grids(settings.width, settings.height, len(boxes))
+    with np.errstate(over="ignore"):  # boxes above the threshold are checked
+        return np.concatenate([boxes[:, :2] + corners, np.exp(boxes[:, 2:])], axis=1) * sides
+
+
+@lru_cache(maxsize=2)
+def _grids(image_width: int, image_height: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Column and row of each cell of YOLOX's grids, float32 [count, 2], and its side in pixels, float32 [count, 1].
 
     A grid has a cell for each 8, 16 and 32 pixels, and one for each 64 in YOLOX's larger form.
+
+    Raises:
+        ValueError: the grids of such an image have another number of cells.
     """
     cells: list[tuple[int, int, int]] = []  # width and height of each grid, and the pixels of its cells
     for stride in (8, 16, 32, 64):
-        cells.append((settings.width // stride, settings.height // stride, stride))
-        if sum(width * height for width, height, _ in cells) == len(boxes) and stride >= 32:
+        cells.append((image_width // stride, image_height // stride, stride))
+        if sum(width * height for width, height, _ in cells) == count and stride >= 32:
             break
     else:
-        wanted = [sum(width * height for width, height, _ in cells[:count]) for count in (3, 4)]
+        small, large = (sum(width * height for width, height, _ in cells[:grids]) for grids in (3, 4))
         raise ValueError(
-            f"found {len(boxes)} boxes, wanted {wanted[0]} or {wanted[1]}, one for each cell of an image of"
-            f" {settings.height} x {settings.width} (parameters height and width)"
+            f"found {count} boxes, wanted {small} or {large}, one for each cell of an image of"
+            f" {image_height} x {image_width} (parameters height and width)"
         )
     corners = [
         np.stack(np.meshgrid(np.arange(width), np.arange(height)), -1).reshape(-1, 2) for width, height, _ in cells
     ]
-    strides = np.repeat(np.float32([stride for *_, stride in cells]), [len(grid) for grid in corners])[:, None]
-    with np.errstate(over="ignore"):  # boxes above the threshold are checked
-        sizes = np.exp(boxes[:, 2:])
-        return np.concatenate([boxes[:, :2] + np.float32(np.concatenate(corners)), sizes], axis=1) * strides
+    sides = np.repeat(np.float32([stride for *_, stride in cells]), [len(grid) for grid in corners])
+    return np.concatenate(corners).astype(np.float32), sides[:, None]
 
 
 def _check_width(number: int, classes: int, settings: Settings) -> None:
