@@ -43,8 +43,10 @@ class Activation : public Step {
       row_[static_cast<size_t>(best)] = 1;
       return true;
     }
-    for (float& value : row_) value /= temperature_;
-    if (!has_scores(row_, function_)) return false;
+    if (temperature_ != 1) {
+      for (float& value : row_) value /= temperature_;
+      if (!has_scores(row_, function_)) return false;
+    }
     if (function_ == Function::kThreshold) {
       for (float& value : row_) value = value >= threshold_ ? 1.0F : 0.0F;
       return true;

@@ -40,8 +40,13 @@ class Labels : public Step {
         has_threshold_(number(config, "threshold", 0) != 0),
         threshold_(float_number(config, "threshold", 0)) {
     const int64_t k = whole_number(config, "k", 1);
-    if (k < 1 || static_cast<size_t>(k) > labels_.size()) throw Error(text("parameter k: found ", k));
-    if (function == Function::kArgmax || function == Function::kThreshold) throw Error("parameter function");
+    if (k < 1 || static_cast<size_t>(k) > labels_.size()) {
+      throw Error(text("parameter k: found ", k, ", wanted 1 to ", labels_.size()));
+    }
+    if (function == Function::kArgmax || function == Function::kThreshold) {
+      throw Error(
+          text("parameter function: found '", config.parameter("function"), "', wanted softmax, sigmoid or none"));
+    }
     k_ = static_cast<size_t>(k);
   }
 
