@@ -260,7 +260,7 @@ def test_probabilities_give_what_their_logarithms_give(vocabulary: Vocabulary, b
 
 @pytest.mark.parametrize("value", [-0.1, 1.5, np.nan, np.inf])
 def test_other_numbers_than_probabilities_are_refused(vocabulary: Vocabulary, value: float) -> None:
-    """Logits are taken for probabilities by nobody."""
+    """Logits are not read as probabilities."""
     likely = np.zeros((2, 3, len(TOKENS)), np.float32)
     likely[1, 2, 4] = value
     with pytest.raises(ValueError, match=r"item 1, frame 2: found .*, wanted a probability, 0 to 1"):

@@ -44,8 +44,8 @@ class Chat:
         Raises:
             ChatError: the template refuses these messages, or needs too much work for them, or knows no tools.
         """
-        called = tools or any(message["role"] == "tool" or message.get("tool_calls") for message in messages)
-        if called and not self._with_tools.takes_tools:
+        needs_tools = tools or any(message["role"] == "tool" or message.get("tool_calls") for message in messages)
+        if needs_tools and not self._with_tools.takes_tools:
             raise ChatError("it has no place for tools and their calls")
         try:
             return (self._with_tools if tools else self._template).render(messages, self._special, tools)

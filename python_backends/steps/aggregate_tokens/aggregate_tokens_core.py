@@ -136,11 +136,11 @@ def without_overlaps(windows: Sequence[Sequence[Entity]]) -> list[Entity]:
     The rule is transformers' (`aggregate_overlapping_entities`): of entities that overlap the longest stays, and of
     those as long the one with the best score.
     """
-    found = sorted((entity for window in windows for entity in window), key=lambda entity: entity.start)
-    if len(windows) < 2 or not found:
-        return found
-    kept, previous = [], found[0]
-    for entity in found[1:]:
+    entities = sorted((entity for window in windows for entity in window), key=lambda entity: entity.start)
+    if len(windows) < 2 or not entities:
+        return entities
+    kept, previous = [], entities[0]
+    for entity in entities[1:]:
         if not previous.start <= entity.start < previous.stop:
             kept.append(previous)
             previous = entity

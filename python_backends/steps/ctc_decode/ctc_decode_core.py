@@ -130,7 +130,8 @@ class _Prefixes:
 
     def end(self, prefix: int, token: int) -> _End:
         """The prefix with one more token, by its number if it has one."""
-        return self._numbers.get((prefix, token), (prefix, token))
+        end = prefix, token
+        return self._numbers.get(end, end)
 
     def number(self, end: _End) -> int:
         """The number of a prefix; a new one if it has none."""

@@ -9,9 +9,8 @@ from __future__ import annotations
 import struct
 import zlib
 
-MOST_PARTS = (
-    65_536  # chunks of a WAV file before its samples, or pages of an Ogg file; an encoder writes a page a second
-)
+MOST_PARTS = 65_536
+"""Most chunks of a WAV file before its samples, or pages of an Ogg file; an encoder writes a page a second."""
 _UNKNOWN = 0x7FFF0000  # programs that write to a pipe leave such a length, or 0
 _REVERSED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 

@@ -125,8 +125,9 @@ def _check_values(channels: int, shapes: np.ndarray, settings: Settings) -> None
     else:
         count = channels * sum(height * width for height, width in sides)
     if count > settings.max_values:
+        name = "image_size" if settings.image_size else "logits"
         raise ValueError(
-            f"input 'image_size': the masks have {count} values; at most {settings.max_values} are taken"
+            f"input '{name}': the masks have {count} values; at most {settings.max_values} are taken"
             " (parameter max_values)"
         )
 
