@@ -268,6 +268,7 @@ def test_an_empty_batch() -> None:
         ("max_seconds", 0.0),
         ("max_seconds", float("nan")),
         ("max_seconds", float("inf")),
+        ("max_seconds", 1e308),
         ("buckets", (1.0, 0.0)),
         ("length", 479_999),
         ("length", -1),

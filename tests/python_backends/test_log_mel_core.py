@@ -47,7 +47,7 @@ def test_kaldi_as_transformers() -> None:
     transformers = pytest.importorskip("transformers")
     extractor = transformers.ASTFeatureExtractor()
     if not hasattr(extractor, "mel_filters"):
-        pytest.skip("transformers computes these features by torchaudio, where it is installed, and otherwise")
+        pytest.skip("transformers computes these features with torchaudio where it is installed, and differently")
     expected = extractor(NOISE, sampling_rate=16_000, return_tensors="np")["input_values"][0]
     more = {"window_type": "hanning", "mean": extractor.mean, "std": 2 * extractor.std, "length": 1024}
     given = features(NOISE, kind="kaldi", mels=128, **more)

@@ -47,20 +47,21 @@ class Settings:
         least, most = RATES
         if not least <= self.rate <= most:
             raise ValueError(f"parameter rate: found {self.rate}, wanted {least} to {most}")
-        if not 0 < self.max_seconds < float("inf"):
-            raise ValueError(f"parameter max_seconds: found {self.max_seconds}, wanted a number above 0")
+        if not 0 < self.max_seconds * self.rate < float("inf"):
+            raise ValueError(f"parameter max_seconds: found {self.max_seconds}, wanted a finite number above 0")
         if not all(0 < bucket < float("inf") for bucket in self.buckets):
             raise ValueError(f"parameter buckets: found {self.buckets}, wanted seconds above 0")
-        if self.length and self.length < self._most:
+        if self.length and self.length < self.most_samples:
             raise ValueError(
-                f"parameter length: found {self.length}, wanted at least {self._most}, the samples of max_seconds, or 0"
+                f"parameter length: found {self.length}, wanted at least {self.most_samples}, the samples of"
+                " max_seconds, or 0"
             )
         for name in ("multiple", "max_bytes"):
             if getattr(self, name) < 1:
                 raise ValueError(f"parameter {name}: found {getattr(self, name)}, wanted at least 1")
 
     @property
-    def _most(self) -> int:
+    def most_samples(self) -> int:
         """Samples of the longest waveform."""
         return ceil(self.max_seconds * self.rate)
 
@@ -69,7 +70,7 @@ class Settings:
         if self.length:
             return self.length
         shorter = (ceil(seconds * self.rate) for seconds in sorted(self.buckets) if seconds < self.max_seconds)
-        lengths = (*shorter, self._most) if self.buckets else ()
+        lengths = (*shorter, self.most_samples) if self.buckets else ()
         length = next((length for length in lengths if length >= samples), samples)
         return ceil(length / self.multiple) * self.multiple
 
@@ -95,8 +96,7 @@ def decode_audio(data: bytes, settings: Settings) -> np.ndarray:
         raise ValueError(f"the {container} file is damaged: {reason}") from None
     if rate != settings.rate:
         mono = soxr.resample(mono, rate, settings.rate)
-    limit = ceil(settings.max_seconds * settings.rate)
-    waveform = mono[:limit] if len(mono) else np.zeros(1, dtype=np.float32)
+    waveform = mono[: settings.most_samples] if len(mono) else np.zeros(1, dtype=np.float32)
     if settings.normalize:
         waveform = _normalized(waveform)
     if not np.isfinite(waveform).all():  # of the file, or of a sum beyond float32 that resampling makes
