@@ -1,4 +1,4 @@
-"""Callers over HTTP/1.1: `python -m bench.families.callers HOST:PORT PATH FOLDER`, JSON out.
+"""Callers over HTTP/1.1: `python -m bench.families.callers HOST:PORT FOLDER`, JSON out.
 
 One thread holds all connections, so that the load takes little of the cores that it shares with the server. Requests
 are encoded beforehand, one a file of the folder; each caller sends the next one when its last is answered.

@@ -46,7 +46,7 @@ def app(recipe: Recipe, folder: Path, bin_folder: Path, settings: Mapping[str, s
     Args:
         folder: the project, with the page's model built.
         bin_folder: the programs of the environment that has FastAPI.
-        settings: of `SETTINGS`.
+        settings: one of `SETTINGS`.
         item: the first request.
 
     Raises:

@@ -15,11 +15,13 @@ from bench.families.callers import written
 from bench.families.kitchen import PAGES, Page, kitchen
 from bench.families.recipes import compared, recipes
 from bench.families.table import table
+from bench.families.vision import HOME
 from bench.peers.environment import environment
 from bench.programs import output
 from bench.report import Ratio, Report
 from bench.setting import chosen
 from tritonkit.errors import ClientError, TritonkitError
+from tritonkit.serve.install import find_server
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
 
 __all__ = ["EQUAL", "row", "run"]
 
-HOME = Path(__file__).resolve().parent.parent.parent / ".tritonkit" / "families"
 CHOICE_S = 2.0
 EQUAL = 0.98
 """The share of names that are equal: of two with nearly the same score, either may come first."""
@@ -40,6 +41,7 @@ def run(setting: Setting) -> Report:
     """Pages of the cookbook: lines to write, minutes to an answer, equality, batches, requests/s over FastAPI."""
     setting.refuse_address()
     pages = chosen("--models", setting.models, PAGES)
+    find_server()  # before the minutes that an environment for FastAPI takes
     HOME.mkdir(parents=True, exist_ok=True)
     requirements = fastapi.HERE / "requirements.txt"
     bin_folder = environment("fastapi", requirements, HOME, setting.engine_python)

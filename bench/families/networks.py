@@ -73,7 +73,7 @@ def detector(small: bool) -> nn.Module:
         return Detector().eval()
     network = Pyramid().eval()
     with torch.inference_mode():
-        # A random network is as sure of all boxes: only the best of them shall count.
+        # A random network gives all boxes nearly the same score: the shift leaves only the best above the threshold.
         scores = network(torch.rand(1, 3, SIDE, SIDE))[:, 4:].amax(1).logit() / 3
     network.shift.fill_(float(scores.quantile(1 - _BOXES / scores.numel())) + 0.36)
     return network
@@ -101,7 +101,7 @@ class Segformer(nn.Module):
         self.network = SegformerForSemanticSegmentation(SegformerConfig(num_labels=150))
 
     def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
-        """The same as of `Segmenter`, with 150 classes."""
+        """The same as `Segmenter`, with 150 classes."""
         return self.network(pixel_values).logits
 
 
@@ -112,7 +112,7 @@ def segmenter(small: bool) -> nn.Module:
 
 
 def loaded(file: Path) -> nn.Module:
-    """A network whose weights were saved: which one they are of, the names of its layers say."""
+    """The network whose weights are in a file, chosen by the names and shapes of its layers."""
     state = torch.load(file, weights_only=True)
     for kind in (Detector, Segmenter, Pyramid, Segformer):
         network = kind()

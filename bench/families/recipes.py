@@ -28,7 +28,7 @@ class Answer:
 
     Args:
         numbers: scores, or a vector.
-        names: what is equal or is not: labels, words, spans, or the classes of pixels.
+        names: labels, words, spans, or the classes of pixels, which are equal or not.
     """
 
     numbers: Sequence[float] | NDArray[Any]
@@ -45,8 +45,8 @@ class Recipe:
         app: its module in `apps`, and its class.
         prepare: puts the files of a reader in place, for a small network or one of the page's own size; gives requests.
         reference: the answers of the library that the network comes from, given the project's folder.
-        served: what a reply says, for one request.
-        peer: the same for the body of the FastAPI app's answer.
+        served: reads the answer from the server's reply to one request.
+        peer: reads the answer from the body of the FastAPI app's response.
         at_most: the largest difference of a number that is right.
     """
 

@@ -9,10 +9,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["environment", "torchvision_says"]
+__all__ = ["HOME", "environment", "torchvision_says"]
 
 SCRIPT = Path(__file__).with_name("torchvision_answers.py")
 HOME = Path(__file__).resolve().parent.parent.parent / ".tritonkit" / "families"
+"""The folder of environments that are made on first use."""
 
 
 def environment() -> dict[str, str]:

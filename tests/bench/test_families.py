@@ -13,12 +13,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.families import fastapi, triton
+from bench.families import fastapi, measure, triton
 from bench.families.callers import Request, written
 from bench.families.kitchen import PAGES
 from bench.families.recipes import Answer, compared, recipes
 from bench.families.table import HEAD, table
+from bench.setting import Setting
 from tests.conftest import PROJECT
+from tritonkit.errors import ServerNotFound
+from tritonkit.serve.install import VENV_VARIABLE
 
 ROW = {
     "page": "yolo",
@@ -49,6 +52,17 @@ def test_every_recipe_has_its_page_and_its_app() -> None:
     for recipe in recipes().values():
         module, _, name = recipe.app.partition(":")
         assert f"\nclass {name}" in (fastapi.HERE / f"{module}.py").read_text()
+
+
+def test_without_a_server_nothing_is_prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error is the server's, once, before an environment is made or a page is run."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv(VENV_VARIABLE, str(tmp_path))
+    monkeypatch.setattr(measure, "HOME", tmp_path / "families")
+    setting = Setting(tmp_path, address=None, rounds=1, seconds=1.0, engine_python=tmp_path / "python")
+    with pytest.raises(ServerNotFound, match=r"(?s)nvidia-pytriton is not installed there.*do: remove it, and run: "):
+        measure.run(setting)
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_table_has_a_line_for_each_page() -> None:

@@ -79,7 +79,7 @@ class Detector(Classifier):
         boxes = np.clip(corners, 0, [*image.size, *image.size])
         labels = [self.labels[kind] for kind in kinds[chosen[kept]]]
         # The boxes are part of an answer, as they are of the other server's.
-        return answered(labels, scores[chosen[kept]])[:-1] + b', "boxes": ' + str(boxes.tolist()).encode() + b"}"
+        return answered(labels, scores[chosen[kept]], boxes=boxes.tolist())
 
 
 def suppressed(low: np.ndarray, high: np.ndarray, kinds: np.ndarray) -> list[int]:

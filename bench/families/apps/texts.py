@@ -21,9 +21,9 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return powers / powers.sum(axis=-1, keepdims=True)
 
 
-def answered(names: list, numbers: np.ndarray) -> bytes:
-    """Names and numbers as JSON."""
-    return json.dumps({"names": names, "numbers": np.asarray(numbers, float).tolist()}).encode()
+def answered(names: list, numbers: np.ndarray, **more: list) -> bytes:
+    """Names and numbers as JSON, and further members."""
+    return json.dumps({"names": names, "numbers": np.asarray(numbers, float).tolist(), **more}).encode()
 
 
 class Text:

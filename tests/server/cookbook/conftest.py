@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from bench.families.kitchen import Kitchen, Page, kitchen
+from bench.families.recipes import Answer as Expected
 from bench.families.recipes import Item, compared, recipes
 from tests.waiting import PATIENCE_S
 from tritonkit.client import Client, Reply
@@ -43,12 +44,14 @@ def batches_of_one(items: Sequence[Item]) -> list[dict[str, Any]]:
     return [{name: [value] for name, value in item.items()} for item in items]
 
 
-def assert_equal(made: Kitchen, ask: Answer, name: str, page: Page) -> None:
-    """Run a page; names are those of the reference, and numbers as near as the recipe says."""
+def assert_equal(made: Kitchen, ask: Answer, name: str) -> list[Expected]:
+    """Run a page and return its reference; names are equal to it, and numbers as near as the recipe says."""
     recipe = recipes()[name]
     items = recipe.prepare(made, True)
-    made.cook(page)
+    made.cook(Page.read(name))
     replies = [recipe.served(reply) for reply in ask(made, recipe.model, batches_of_one(items))]
-    share, largest = compared(replies, recipe.reference(made.folder, items))
+    expected = recipe.reference(made.folder, items)
+    share, largest = compared(replies, expected)
     assert share == 1
     assert largest <= recipe.at_most
+    return expected
