@@ -158,6 +158,11 @@ def test_unknown_and_missing_parameters_are_named() -> None:
     """A word that is misspelled does not do nothing."""
     unknown = refused({"model": "m", "messages": [HELLO], "temprature": 1})
     assert (unknown.param, unknown.code) == ("temprature", "unknown_parameter")
+    without = refused({"model": "m", "messages": [HELLO], "response_format": {"type": "json_schema"}})
+    assert (without.message, without.code) == (
+        "response_format.json_schema: it is missing",
+        "missing_required_parameter",
+    )
     missing = refused({"messages": [HELLO]})
     assert (missing.param, missing.code) == ("model", "missing_required_parameter")
 

@@ -60,3 +60,9 @@ def test_a_model_s_error_goes_by_its_status(details: str, status: int, message: 
     """With which it begins; a caller's mistake is told in the model's words."""
     problem = problem_of(InferenceError("model m", found=details))
     assert (problem.status, problem.message) == (status, message)
+
+
+def test_a_place_in_a_schema_is_the_parameter() -> None:
+    """Also where a keyword of it has a dollar."""
+    found = "INVALID_ARGUMENT: response_format.json_schema.schema.$ref: found 'x', wanted a place of the same schema"
+    assert problem_of(InferenceError("model m", found=found)).param == "response_format.json_schema.schema.$ref"

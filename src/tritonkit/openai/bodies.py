@@ -303,9 +303,11 @@ def _check_chat(body: ChatBody) -> None:
     if body.max_tokens and body.max_completion_tokens:
         raise invalid("max_tokens: give max_completion_tokens instead of it, not both", "max_tokens", "invalid_value")
     form = body.response_format
-    if (form.type == "json_schema") != (form.json_schema is not None):
-        message = "response_format.json_schema: it belongs to the type json_schema, and to no other"
-        raise invalid(message, "response_format.json_schema", "invalid_value")
+    place = "response_format.json_schema"
+    if form.type == "json_schema" and form.json_schema is None:
+        raise invalid(f"{place}: it is missing", place, "missing_required_parameter")
+    if form.type != "json_schema" and form.json_schema is not None:
+        raise invalid(f"{place}: it belongs to the type json_schema, and to no other", place, "invalid_value")
     names = [tool.function.name for tool in body.tools]
     if len(set(names)) < len(names):
         raise invalid("tools: two have the same name", "tools", "invalid_value")

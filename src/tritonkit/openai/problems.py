@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Problem", "has_status", "invalid", "problem_of", "unread", "within"]
 
 _INVALID = "invalid_request_error"
-_PARAM = re.compile(r"((?:ignore_eos|messages|min_tokens|response_format|tools|tool_choice)[\w.]*): ")
+_PARAM = re.compile(r"((?:ignore_eos|messages|min_tokens|response_format|tools|tool_choice)[\w.$]*): ")
 """The parameter at the beginning of a model's own message."""
 _MOST_SHOWN = 1000
 """Characters of a message; a model's own text may be long."""
