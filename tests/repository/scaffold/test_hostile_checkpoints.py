@@ -118,6 +118,24 @@ def test_a_configuration_is_checked_before_transformers_reads_it(
     assert message in refused(root, folder)
 
 
+@pytest.mark.parametrize(("kind", "name"), [("int8", "I8"), ("float8_e4m3fn", "F8_E4M3")])
+def test_quantized_weights_are_refused_where_the_configuration_says_nothing(
+    root: Path, tmp_path: Path, text: str, kind: str, name: str
+) -> None:
+    """Without their scales they would be other numbers; transformers loads them without a word."""
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    folder = copy(text, tmp_path / "c")
+    file = folder / "model.safetensors"
+    weights = load_file(file)
+    weights["classifier.weight"] = weights["classifier.weight"].to(getattr(torch, kind))
+    save_file(weights, file, metadata={"format": "pt"})
+    assert f"model.safetensors: classifier.weight in {name}\n  wanted: weights in FP32, FP16 or BF16" in refused(
+        root, folder
+    )
+
+
 @pytest.mark.parametrize("facts", [{"hidden_size": 65536}, {"intermediate_size": 1 << 20}, {"vocab_size": 1 << 24}])
 def test_a_network_far_larger_than_its_weights_is_refused(
     root: Path, tmp_path: Path, text: str, facts: dict[str, Any]

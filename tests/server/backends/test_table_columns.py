@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tritonclient.grpc as grpc
 from onnx import TensorProto, helper, numpy_helper
+from tritonclient.utils import InferenceServerException
 
 from tritonkit import Client
 from tritonkit.client import Reply
-from tritonkit.errors import InferenceError
+from tritonkit.errors import InferenceError, InvalidInput
 from tritonkit.repository.pipeline import build_repository
 from tritonkit.serve import serve
 
@@ -106,6 +108,37 @@ def test_columns_that_are_left_out_have_their_defaults(client: Client) -> None:
     np.testing.assert_array_equal(np.stack(given), [expected, other] * 16)
     lacking = columns([{"age": float("nan"), **row}])
     np.testing.assert_array_equal(client.model("missing").predict(inputs=lacking)["price"], expected)
+
+
+def test_a_required_column_that_is_missing_is_one_callers_error(client: Client) -> None:
+    """tritonkit's client refuses it before it is sent; Triton refuses it from others, and answers the rest."""
+    given = columns([ROWS[0]])
+    lacking = {name: given[name] for name in ("age", "city", "grade")}
+    with pytest.raises(InvalidInput, match="no value for input member"):
+        client.model("columns").predict(inputs=lacking)
+    inputs = [
+        grpc.InferInput(name, [1, 1], kind) for name, kind in (("age", "FP64"), ("city", "BYTES"), ("grade", "INT64"))
+    ]
+    for entry in inputs:
+        entry.set_data_from_numpy(lacking[entry.name()])
+
+    def ask(number: int) -> Reply | str:
+        if number % 2:
+            return client.model("columns").predict(inputs=given)
+        try:
+            with grpc.InferenceServerClient(client.address) as other:
+                other.infer("columns", inputs)
+        except InferenceServerException as error:
+            return str(error.status())
+        return "answered"
+
+    with ThreadPoolExecutor(CALLERS) as pool:
+        made = list(pool.map(ask, range(4 * CALLERS)))
+    assert set(made[::2]) == {"StatusCode.INVALID_ARGUMENT"}
+    alone = client.model("columns").predict(inputs=given)["price"]
+    for reply in made[1::2]:
+        assert isinstance(reply, Reply)
+        np.testing.assert_array_equal(reply["price"], alone)
 
 
 def test_a_bad_column_is_one_callers_error(client: Client) -> None:

@@ -38,6 +38,8 @@ AUTO_CLASSES = {
     "CTC": "AutoModelForCTC",
 }
 """A task in the names of transformers' tables -> its class that loads a checkpoint."""
+_FEW_BITS = ("I8", "F8", "F6", "F4")
+"""Types of quantized weights; U8 is also that of masks, which are buffers."""
 
 
 @dataclass(frozen=True)
@@ -192,12 +194,28 @@ def _refuse_quantized(folder: Path, facts: dict[str, Any]) -> None:
         for part in (facts, *(value for value in facts.values() if isinstance(value, dict))):
             if given := part.get(key):
                 method = given.get("quant_method", "unknown") if isinstance(given, dict) else given
-                raise BuildError(
-                    f"{folder / 'config.json'} {key}",
-                    found=f"weights quantized by {str(method)[:60]}",
-                    wanted="weights in FP32, FP16 or BF16",
-                    todo="use the original checkpoint; variants such as onnx-int8-dynamic quantize it in the build",
-                )
+                raise _quantized(f"{folder / 'config.json'} {key}", f"weights quantized by {str(method)[:60]}")
+    for file in folder.glob("*.safetensors"):
+        with read_errors(file, "weights as safetensors writes them"):
+            types = _types(file)
+        for name, kind in types.items():
+            if kind.startswith(_FEW_BITS):
+                raise _quantized(str(file), f"{name[:120]} in {kind}")
+
+
+def _types(file: Path) -> dict[str, str]:
+    """The type of each tensor in a file."""
+    with need("safetensors", "build").safe_open(file, "pt") as weights:
+        return {name: weights.get_slice(name).get_dtype() for name in weights.keys()}  # noqa: SIM118
+
+
+def _quantized(where: str, found: str) -> BuildError:
+    return BuildError(
+        where,
+        found=found,
+        wanted="weights in FP32, FP16 or BF16",
+        todo="use the original checkpoint; variants such as onnx-int8-dynamic quantize it in the build",
+    )
 
 
 def _task(folder: Path, architecture: str) -> str:
