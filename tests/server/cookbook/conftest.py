@@ -44,11 +44,11 @@ def batches_of_one(items: Sequence[Item]) -> list[dict[str, Any]]:
     return [{name: [value] for name, value in item.items()} for item in items]
 
 
-def assert_equal(made: Kitchen, ask: Answer, name: str) -> list[Expected]:
+def assert_equal(made: Kitchen, ask: Answer, page: Page) -> list[Expected]:
     """Run a page and return its reference; names are equal to it, and numbers as near as the recipe says."""
-    recipe = recipes()[name]
+    recipe = recipes()[page.name]
     items = recipe.prepare(made, True)
-    made.cook(Page.read(name))
+    made.cook(page)
     replies = [recipe.served(reply) for reply in ask(made, recipe.model, batches_of_one(items))]
     expected = recipe.reference(made.folder, items)
     share, largest = compared(replies, expected)

@@ -13,7 +13,7 @@ from tests.server.cookbook.conftest import Answer, assert_equal, batches_of_one
 
 def test_a_text_classifier(place: Kitchen, answers: Answer) -> None:
     """Labels and probabilities are those of transformers' pipeline, for 16 callers at the same time."""
-    assert_equal(place, answers, "text-classifier")
+    assert_equal(place, answers, Page.read("text-classifier"))
 
 
 def test_segmentation(place: Kitchen, answers: Answer) -> None:

@@ -28,7 +28,7 @@ from tritonkit.errors import InferenceError
 
 def test_speech_recognition(place: Kitchen, answers: Answer) -> None:
     """Texts are those of transformers' pipeline, for 16 callers at the same time."""
-    expected = assert_equal(place, answers, "speech-recognition")
+    expected = assert_equal(place, answers, Page.read("speech-recognition"))
     assert place.output == f"{expected[1].names[0]}\n"
 
 

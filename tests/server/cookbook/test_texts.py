@@ -13,18 +13,18 @@ CLOSE = {"rtol": 1e-3, "atol": 1e-4}
 
 def test_a_reranker(place: Kitchen, answers: Answer) -> None:
     """Scores are those of sentence-transformers' cross-encoder, for 16 callers at the same time."""
-    assert_equal(place, answers, "reranker")
+    assert_equal(place, answers, Page.read("reranker"))
 
 
 def test_embeddings(place: Kitchen, answers: Answer) -> None:
     """Vectors are those of sentence-transformers, for 16 callers at the same time."""
-    assert_equal(place, answers, "embeddings")
+    assert_equal(place, answers, Page.read("embeddings"))
 
 
 def test_entities(place: Kitchen, answers: Answer) -> None:
     """Names, scores and characters are those of transformers' pipeline, for 16 callers at the same time."""
     recipe = RECIPES["entities"]
-    assert_equal(place, answers, "entities")
+    assert_equal(place, answers, Page.read("entities"))
     items = recipe.prepare(place, True)[:8]
     found = 0
     for item, reply in zip(items, answers(place, "names", batches_of_one(items)), strict=True):
