@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from google.protobuf.message import DecodeError
 from google.protobuf.wrappers_pb2 import UInt64Value
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -64,3 +65,23 @@ def test_fields_that_make_no_sense_are_errors(message: bytes) -> None:
     """A value that ends too early, a wire type nobody uses, a field without a number."""
     with pytest.raises(ValueError, match="field"):
         list(fields(message))
+
+
+@pytest.mark.parametrize("tag", [b"\x8a\x80\x80\x80\x80\x00", b"\x8a\x80\x80\x80\x10", b"\x80\x80\x80\x80\x80\x0a"])
+def test_a_tag_has_32_bits(tag: bytes) -> None:
+    """protobuf reads at most five bytes of it."""
+    with pytest.raises(DecodeError):
+        UInt64Value.FromString(tag + b"\x00")
+    with pytest.raises(ValueError, match="32 bits"):
+        list(fields(tag + b"\x00"))
+
+
+@settings(deadline=None)
+@given(tag=st.binary(min_size=1, max_size=7))
+def test_tags_are_read_as_protobuf_reads_them(tag: bytes) -> None:
+    """What is read here can be read by protobuf."""
+    try:
+        entries = list(fields(tag + b"\x00" * 9))
+    except (ValueError, IndexError):
+        return
+    UInt64Value.FromString((tag + b"\x00" * 9)[: entries[-1][2]])

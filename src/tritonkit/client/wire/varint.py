@@ -17,6 +17,7 @@ Data: TypeAlias = bytes | memoryview
 _VARINT, _FIXED64, _SIZED, _FIXED32 = 0, 1, 2, 5
 
 _LONGEST = 10  # bytes of a 64-bit number, 7 bits in each
+_LONGEST_TAG, _TAGS = 5, 1 << 32  # a tag has 32 bits
 _SHORT = [bytes((value,)) for value in range(128)]
 
 
@@ -59,8 +60,10 @@ def fields(data: Data) -> Iterator[tuple[int, int, int]]:
 
 def read_field(data: Data, at: int) -> tuple[int, int, int]:
     """The tag of the field at `at`, and where its value starts and ends; the end is not checked."""
-    tag, at = read_varint(data, at)
-    kind = tag & 7
+    tag, start = read_varint(data, at)
+    if start - at > _LONGEST_TAG or tag >= _TAGS:
+        raise ValueError("a tag of more than 32 bits")
+    kind, at = tag & 7, start
     if tag >> 3 == 0:
         raise ValueError("a field numbered 0")
     if kind == _SIZED:
