@@ -58,11 +58,13 @@ class Recipe:
     served: Callable[[Reply], Answer]
     peer: Callable[[bytes], Answer]
     at_most: float = 1e-3
+    spec: str = ""
+    """The spec whose network the app runs, where it is another model's."""
 
     @property
     def network(self) -> str:
         """The network's name in the repository."""
-        return f"{self.model}_network"
+        return f"{self.spec or self.model}_network"
 
 
 def recipes() -> dict[str, Recipe]:

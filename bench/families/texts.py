@@ -87,6 +87,21 @@ def embeddings(folder: Path, items: Sequence[Item]) -> list[Answer]:
     return [Answer(vector) for vector in reference.encode([item["text"] for item in items])]
 
 
+def towers(place: Kitchen, small: bool) -> list[Item]:
+    """The same encoder, and pairs of a query and a candidate."""
+    embedder(place, small)
+    return [{"query": one, "candidate": other} for one in TEXTS[:-1] for other in TEXTS[:-1]]
+
+
+def cosines(folder: Path, items: Sequence[Item]) -> list[Answer]:
+    """sentence-transformers' similarities."""
+    from sentence_transformers import SentenceTransformer
+
+    reference = SentenceTransformer(str(folder / "bge"), device="cpu", local_files_only=True)
+    vectors = {text: reference.encode(text) for text in TEXTS}
+    return [Answer([vectors[str(item["query"])] @ vectors[str(item["candidate"])]]) for item in items]
+
+
 def tagger(place: Kitchen, small: bool) -> list[Item]:
     """A token classifier of people and places."""
     names = dict(enumerate(["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]))
@@ -183,6 +198,7 @@ RECIPES = {
     "text-classifier": Recipe("mood", "sst2", "texts:Classifier", mood, moods, labels, from_json),
     "reranker": Recipe("reranker", "ms-marco", "texts:Reranker", reranker, relevances, scored, from_json),
     "embeddings": Recipe("bge", "bge", "texts:Embedder", embedder, embeddings, embedded, from_floats),
+    "two-towers": Recipe("match", "bge", "texts:Matcher", towers, cosines, scored, from_json, spec="bge"),
     "entities": Recipe("names", "ner", "texts:Tagger", tagger, entities, tagged, from_json),
     "question-answering": Recipe("answers", "squad", "texts:Reader", reader, answers, answered, from_json),
 }

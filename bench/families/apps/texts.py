@@ -84,6 +84,17 @@ class Embedder(Text):
         return (vector / np.linalg.norm(vector)).astype(np.float32).tobytes()
 
 
+class Matcher(Embedder):
+    """The product of a query's and a candidate's vectors."""
+
+    def __call__(self, body: bytes) -> bytes:
+        """The answer."""
+        item = json.loads(body)
+        texts = [json.dumps({"text": item[name]}).encode() for name in ("query", "candidate")]
+        query, candidate = (np.frombuffer(super(Matcher, self).__call__(text), np.float32) for text in texts)
+        return answered([], np.array([query @ candidate]))
+
+
 class Tagger(Text):
     """Entities: tokens of the same label, joined."""
 

@@ -3,6 +3,7 @@ is run."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,13 @@ from tritonkit.repository.export.onnx_facts import OnnxFacts, read_onnx
 from tritonkit.repository.export.onnx_file import batch_axis_missing, check_against_spec, data_of, read_signature
 from tritonkit.repository.modelspec import FileReference, PackageFile, Spec, resolve_file
 from tritonkit.repository.modelspec.contents import FolderFile, PythonUse, list_files, python_uses
+from tritonkit.repository.optimize.graph import GRAPH
 from tritonkit.repository.optimize.variants import AUTO, LLM_PLAIN, PLAIN, PYTHON, for_target, variant_of
+from tritonkit.repository.publish.rendering import Members
 from tritonkit.repository.render.parts import CALLS
 from tritonkit.repository.render.plan import plan_models
 from tritonkit.repository.render.values import ModelPlan, Target
+from tritonkit.repository.report.graph import CALLERS, Edge, Graph, Node
 
 __all__ = ["Inspection", "declared_signature", "inspect_model"]
 
@@ -45,11 +49,15 @@ class Inspection:
     """The Triton models that a build would write, in the order of the pipeline."""
     unknown: tuple[str, ...]
     """Facts that need a run, and errors that a build would report."""
+    members: Members
+    """The models of other specs in the pipeline."""
 
     @property
     def variant(self) -> str:
         """The form of the network that is served."""
         network, named = self.spec.model.network, self.spec.model.serving.variant
+        if not self.spec.model.has_network:
+            return GRAPH
         if network.python:
             return PYTHON
         return LLM_PLAIN if network.llm and named == PLAIN else named
@@ -64,6 +72,12 @@ class Inspection:
             given |= {f"llm.{key}": value for key, value in network.llm.model_dump().items()}
         return {key: _text(value) for key, value in given.items() if value is not None}
 
+    @property
+    def graph(self) -> Graph | None:
+        """The pipeline as a graph; None without a pipeline, or if its models are not known."""
+        called = self.models[-1] if self.models else None
+        return _graph(called, {plan.name: plan for plan in (*self.members.values(), *self.models)}) if called else None
+
     def to_dict(self) -> dict[str, Any]:
         """The facts for `--json`."""
         return {
@@ -71,7 +85,11 @@ class Inspection:
             "folder": str(self.spec.folder),
             "network": self.network,
             "variant": self.variant,
-            "pipeline": [step.name if step else "network" for step in self.spec.steps],
+            "pipeline": [
+                part if isinstance(part, str) else step.name if step else self.spec.members[part.key].name
+                for step, part in zip(self.spec.steps, self.spec.model.pipeline, strict=True)
+            ],
+            "graph": self.graph.to_dict() if self.graph else None,
             "files": [asdict(file) for file in self.files],
             "python": [asdict(use) for use in self.python],
             "onnx": None if self.onnx is None else asdict(self.onnx),
@@ -95,14 +113,16 @@ def inspect_model(spec: Spec, target: Target, cores: int) -> Inspection:
     except TritonkitError as error:
         unknown.append(error.in_a_line())
     models: tuple[ModelPlan, ...] = ()
+    members: Members = {}
     if signature is not None:
         try:
-            models = _models(spec, signature, target, cores)
+            members = _members(spec, target, cores)
+            models = _models(spec, signature, target, cores, members)
         except TritonkitError as error:
             unknown.append(error.in_a_line())
         if spec.model.serving.variant == AUTO:
             unknown.append("serving.variant is auto: a build measures the variants to choose one")
-    return Inspection(spec, list_files(spec), python_uses(spec), facts, models, tuple(unknown))
+    return Inspection(spec, list_files(spec), python_uses(spec), facts, models, tuple(unknown), members)
 
 
 def declared_signature(spec: Spec) -> Signature:
@@ -131,14 +151,60 @@ def _onnx_file(spec: Spec) -> Path:
     return resolve_file(reference, spec, "network.onnx")
 
 
-def _models(spec: Spec, signature: Signature, target: Target, cores: int) -> tuple[ModelPlan, ...]:
+def _members(spec: Spec, target: Target, cores: int) -> Members:
+    """The models that callers of the other specs in a pipeline see; those that `auto` would choose as onnx-fp32."""
+    members: dict[str, ModelPlan] = {}
+    for member in spec.members.values():
+        served = member.model.serving.variant
+        serving = member.model.serving.model_copy(update={"variant": PLAIN if served == AUTO else served})
+        one = for_target(replace(member, model=member.model.model_copy(update={"serving": serving})), target)
+        plans = _models(one, declared_signature(one), target, cores, _members(one, target, cores))
+        members[member.name] = plans[-1]
+    return members
+
+
+def _models(spec: Spec, signature: Signature, target: Target, cores: int, members: Members) -> tuple[ModelPlan, ...]:
     """The plan for an artifact that does not exist yet, made from its signature and its main file."""
     if spec.model.serving.variant == AUTO and not spec.model.network.python:
         return ()
-    planned = Artifact(spec.name, variant_of(spec).name, spec.folder, {}, signature, None, "", {})
+    variant = variant_of(spec).name if spec.model.has_network else GRAPH
+    planned = Artifact(spec.name, variant, spec.folder, {}, signature, None, "", {})
     main = _MAIN_FILES.get(planned.form.partition("-")[0], "model.onnx")
     planned = replace(planned, files={main: ""})
-    return plan_models(spec, planned, target, cores)
+    return plan_models(spec, planned, target, cores, members=members)
+
+
+def _graph(called: ModelPlan, plans: Mapping[str, ModelPlan]) -> Graph | None:
+    """The ensemble that callers see as a graph; None if it is no ensemble."""
+    if not called.steps:
+        return None
+    names = [step.model for step in called.steps]
+    parts = [f"{name} #{names[:n].count(name) + 1}" if names.count(name) > 1 else name for n, name in enumerate(names)]
+    targets: dict[str, list[str]] = {}
+    sources: dict[str, tuple[str, str]] = {}
+    """Tensor of the ensemble -> its source, and its dtype and dims."""
+    for tensor in called.inputs:
+        sources[tensor.name] = CALLERS, str(tensor)
+    for part, step in zip(parts, called.steps, strict=True):
+        types = {tensor.name: str(tensor) for tensor in plans[step.model].outputs}
+        sources |= {name: (part, types[own]) for own, name in step.output_map.items()}
+        for name in step.input_map.values():
+            targets.setdefault(name, []).append(part)
+    for tensor in called.outputs:
+        targets.setdefault(tensor.name, []).append(CALLERS)
+    nodes = tuple(Node(part, name, _words(plans[name])) for part, name in zip(parts, names, strict=True))
+    edges = tuple(
+        Edge(name, text.partition(" ")[2], source, tuple(targets[name])) for name, (source, text) in sources.items()
+    )
+    return Graph(called.name, f"a pipeline of {len(nodes)} models, {_batches(called)}", nodes, edges)
+
+
+def _words(plan: ModelPlan) -> str:
+    return f"{plan.backend or 'pipeline'}, {_batches(plan)}"
+
+
+def _batches(plan: ModelPlan) -> str:
+    return f"batches of up to {plan.max_batch_size}" if plan.max_batch_size else "no batches"
 
 
 def _text(reference: FileReference) -> str:

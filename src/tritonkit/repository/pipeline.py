@@ -33,16 +33,18 @@ from tritonkit.repository.modelspec.contents import build_python, tries_own_pyth
 from tritonkit.repository.optimize.built import as_built
 from tritonkit.repository.optimize.container import Container
 from tritonkit.repository.optimize.gpu_judging import GpuJudge
+from tritonkit.repository.optimize.graph import graph_artifact
 from tritonkit.repository.optimize.job import Job
 from tritonkit.repository.optimize.progress import Progress
 from tritonkit.repository.optimize.results import Result, choose, evaluate, unmeasured_notes, wanted_variants
 from tritonkit.repository.optimize.variants import PLAIN, for_target, in_container, runs_on_cpu, served_name
-from tritonkit.repository.publish.current import Change, Recognized, inputs_of, recognize
+from tritonkit.repository.publish.current import Change, inputs_of, recognize
 from tritonkit.repository.publish.existing import recorded_cores
-from tritonkit.repository.publish.names import duplicates, missing_callees
+from tritonkit.repository.publish.made import Made
+from tritonkit.repository.publish.names import duplicates, missing_callees, outdated_callers
 from tritonkit.repository.publish.own_python import keep_verdicts, trial_items, untried
 from tritonkit.repository.publish.publish import Rendered, drift, publish, recover
-from tritonkit.repository.publish.rendering import render_models, trial_target
+from tritonkit.repository.publish.rendering import Members, render_models, trial_target
 from tritonkit.repository.publish.trial import try_serving
 from tritonkit.repository.render.gpu_memory import Card, check_card
 from tritonkit.repository.render.own_python import Verdicts
@@ -128,21 +130,33 @@ class _Run:
             gpu=self.gpu if isinstance(self.gpu, GpuJudge) else None,
         )
 
-    def render(self, spec: Spec, artifact: Artifact, job: Job, cores: int, *, trial: bool) -> list[Rendered]:
+    def artifact(self, spec: Spec, made: Made, jobs: dict[str, Job]) -> Artifact | None:
+        """The artifact to serve; None for one that a dry run would have to build."""
+        if not spec.model.has_network:
+            return graph_artifact(spec, BuildCache.of_project(self.root, self.progress.warn))
+        results = self.make(spec, jobs)
+        made.results += results
+        if self.dry_run:
+            return next((r.artifact for r in results if r.variant == served_name(spec)), None)
+        return choose(spec, results)
+
+    def render(
+        self, spec: Spec, artifact: Artifact, job: Job | None, cores: int, members: Members, *, trial: bool
+    ) -> list[Rendered]:
         """The Triton models of a spec, rendered after the user's own Python was tried in batches.
 
         Args:
             trial: whether to load the network once too, as the server will.
         """
         where = trial_target(artifact, self.target)
-        models = render_models(spec, artifact, self.root, where, cores)
-        if where == "cpu" and trial and runs_on_cpu(artifact.form):
+        models = render_models(spec, artifact, self.root, where, cores, members)
+        if job is not None and where == "cpu" and trial and runs_on_cpu(artifact.form):
             _try_network(spec, models, job)
         if (where == "cpu" and self._prove(spec, models, job)) or where != self.target:
-            models = render_models(spec, artifact, self.root, self.target, cores)
+            models = render_models(spec, artifact, self.root, self.target, cores, members)
         return models
 
-    def _prove(self, spec: Spec, models: Sequence[Rendered], job: Job) -> bool:
+    def _prove(self, spec: Spec, models: Sequence[Rendered], job: Job | None) -> bool:
         """Whether the user's own Python was tried in batches: then the models must be rendered again."""
         names = untried(models)
         if not names or self.prover is None or not tries_own_python(spec):
@@ -151,38 +165,6 @@ class _Run:
         verdicts = self.prover(self.root, models, names, trial_items(spec, job, models))
         keep_verdicts(spec, models, verdicts)
         return bool(verdicts)
-
-
-@dataclass
-class _Made:
-    """Results of a build so far."""
-
-    keep_going: bool
-    results: list[Result] = field(default_factory=list)
-    served: dict[str, str] = field(default_factory=dict)
-    recognized: dict[str, Recognized] = field(default_factory=dict)
-    """Spec -> its published models, which were not rendered."""
-    rendered: list[Rendered] = field(default_factory=list)
-    failed: dict[str, TritonkitError] = field(default_factory=dict)
-
-    def fail(self, name: str, error: TritonkitError) -> None:
-        """Leave a model out; without `keep_going` the build ends."""
-        if not self.keep_going:
-            raise error
-        self.failed[name] = error
-        self.served.pop(name, None)
-        self.recognized.pop(name, None)
-
-    @property
-    def publishable(self) -> list[Rendered]:
-        """Rendered models of the specs that did not fail."""
-        return [model for model in self.rendered if model.artifact.model not in self.failed]
-
-    @property
-    def owners(self) -> list[tuple[str, str]]:
-        """Each Triton model with its spec."""
-        recognized = [(change.model, spec) for spec, own in self.recognized.items() for change in own.changes]
-        return recognized + [(model.plan.name, model.artifact.model) for model in self.rendered]
 
 
 def build_repository(
@@ -231,7 +213,7 @@ def build_repository(
     out = (out or default_out(root, target)).resolve()
     shown, forms = progress or Progress(), tuple(variants)
     run = _Run(root, target, shown, prover, out, forms, force, dry_run, refused, gpu, container, card)
-    made = _Made(keep_going)
+    made = Made(keep_going)
     specs = _read_specs(root, tuple(names), target, made)
     with contextlib.nullcontext() if dry_run else _build_lock(root, run.progress):
         _build_all(run, specs, cores or machine_cores(), made)
@@ -242,7 +224,7 @@ def build_repository(
     return Repository(out, tuple(specs), tuple(made.results), made.served, changes, notes, made.failed)
 
 
-def _build_all(run: _Run, specs: Sequence[Spec], cores: int, made: _Made) -> None:
+def _build_all(run: _Run, specs: Sequence[Spec], cores: int, made: Made) -> None:
     """Fill `made` with the models of all specs, as far as they can be made and do not stand in each other's way."""
     if not run.dry_run:
         recover(run.out)  # before its models are compared
@@ -258,31 +240,34 @@ def _build_all(run: _Run, specs: Sequence[Spec], cores: int, made: _Made) -> Non
         made.fail(name, duplicate)
 
 
-def _build(run: _Run, spec: Spec, cores: int, made: _Made) -> None:
+def _build(run: _Run, spec: Spec, cores: int, made: Made) -> None:
     """Make the variants of one spec; render the Triton models of the one to be served, unless they are recognized."""
+    made.require_members(spec)
     jobs: dict[str, Job] = {}
-    results = run.make(spec, jobs)
-    made.results += results
+    artifact = run.artifact(spec, made, jobs)
+    members = {member.name for member in spec.members.values()}
+    if artifact is None or not members <= made.inputs.keys():
+        return  # nothing of the models can be shown before all artifacts are built
+    made.served[spec.name], made.artifacts[spec.name] = artifact.variant, artifact
+    inputs = inputs_of(spec, artifact, run.target, cores, {name: made.inputs[name] for name in members})
+    made.inputs[spec.name] = inputs
+    known = members <= made.recognized.keys() and recognize(run.out, spec, artifact, inputs)
+    if known:
+        made.recognized[spec.name] = known
+        return
+    others = made.members_of(spec, lambda one, built, own: render_models(one, built, run.root, run.target, cores, own))
     if run.dry_run:
-        artifact = next((r.artifact for r in results if r.variant == served_name(spec)), None)
-        if artifact is None:
-            return  # nothing of the models can be shown before the artifact is built
+        models = render_models(spec, artifact, run.root, run.target, cores, others)
     else:
-        artifact = choose(spec, results)
-    made.served[spec.name] = artifact.variant
-    inputs = inputs_of(spec, artifact, run.target, cores)
-    if recognized := recognize(run.out, spec, artifact, inputs):
-        made.recognized[spec.name] = recognized
-    elif run.dry_run:
-        made.rendered += render_models(spec, artifact, run.root, run.target, cores)
-    else:
-        models = run.render(spec, artifact, jobs[artifact.variant], cores, trial=True)
-        check_card(spec, artifact, [model.plan for model in models], run.card)
-        made.rendered += [replace(model, inputs=inputs) for model in models]
+        models = run.render(spec, artifact, jobs.get(artifact.variant), cores, others, trial=True)
+        if spec.model.has_network:
+            check_card(spec, artifact, [model.plan for model in models], run.card)
+        models = [replace(model, inputs=inputs) for model in models]
+    made.add(spec, models)
 
 
 def _publish(
-    run: _Run, made: _Made, keep: frozenset[str] | None, after: Mapping[str, int] | None
+    run: _Run, made: Made, keep: frozenset[str] | None, after: Mapping[str, int] | None
 ) -> tuple[tuple[Change, ...], tuple[str, ...]]:
     """Publish what was rendered; return all changes and notes. `keep`: the specs that a build of all leaves alone."""
     models, recognized = made.publishable, made.recognized.values()
@@ -296,11 +281,12 @@ def _publish(
             models,
             dry_run=run.dry_run,
             all_specs=keep is not None,
-            keep=frozenset() if keep is None else keep | set(made.failed) | set(made.recognized),
+            keep=(keep or frozenset()) | set(made.failed) | set(made.recognized),
             after=after,
             on_failure=made.fail,
         )
-    return tuple(changes), (*notes, *missing_callees(run.root, run.out, models))
+    notes += [*missing_callees(run.root, run.out, models), *outdated_callers(run.out, changes, made.served)]
+    return tuple(changes), tuple(notes)
 
 
 def _try_network(spec: Spec, models: Sequence[Rendered], job: Job) -> None:
@@ -312,7 +298,7 @@ def _try_network(spec: Spec, models: Sequence[Rendered], job: Job) -> None:
             try_serving(model, requests[0] if requests else None)
 
 
-def _read_specs(root: Path, names: tuple[str, ...], target: Target, made: _Made) -> list[Spec]:
+def _read_specs(root: Path, names: tuple[str, ...], target: Target, made: Made) -> list[Spec]:
     """The specs to build; those that cannot be read, or not be built for this target, fail."""
     readable, unreadable = load_readable(root, names, target=target)
     for name, error in unreadable.items():
@@ -345,18 +331,20 @@ def check_repository(
     """
     run = _Run(root, target, progress or Progress(), prover, container=container)
     out = (out or default_out(root, target)).resolve()
-    rendered: list[Rendered] = []
+    made = Made(keep_going=False)
     with _build_lock(root, run.progress):
-        specs = _read_specs(root, tuple(names), target, _Made(keep_going=False))
+        specs = _read_specs(root, tuple(names), target, made)
         for spec in specs:
             jobs: dict[str, Job] = {}
-            artifact = choose(spec, run.make(spec, jobs))
+            artifact = run.artifact(spec, made, jobs)
+            assert artifact is not None  # noqa: S101  this is no dry run
             count = cores or recorded_cores(out, spec.name) or machine_cores()
-            rendered += run.render(spec, artifact, jobs[artifact.variant], count, trial=False)
-    for error in duplicates([(model.plan.name, model.artifact.model) for model in rendered]).values():
+            members = {member.name: made.called[member.name] for member in spec.members.values()}
+            made.add(spec, run.render(spec, artifact, jobs.get(artifact.variant), count, members, trial=False))
+    for error in duplicates(made.owners).values():
         raise error
     keep = frozenset() if names else kept_specs(root, specs)
-    return drift(out, rendered, all_specs=not names, keep=keep)
+    return drift(out, made.rendered, all_specs=not names, keep=keep)
 
 
 def build_artifact(root: Path, spec: Spec, progress: Progress | None = None) -> Artifact:

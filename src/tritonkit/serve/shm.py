@@ -211,13 +211,15 @@ def _joined_axes(models: Sequence[ServedModel]) -> _Axes:
         for step in model.config.ensemble_scheduling.step:
             for own, tensor in (*step.input_map.items(), *step.output_map.items()):
                 ends[tensor].append((step.model_name, own))
-        for tensors in ends.values():
+        for tensor, tensors in ends.items():
             sizes: defaultdict[int, int] = defaultdict(int)
             for name, own in tensors:
                 for axis, size in known.get(name, {}).get(own, {}).items():
                     sizes[axis] = max(sizes[axis], size)
             for (name, own), (axis, size) in product(tensors, sizes.items()):
                 joined[name, own, axis] = max(size, joined.get((name, own, axis), 0))
+            # An ensemble around this one may know less.
+            known[model.name].setdefault(tensor, {}).update(sizes)
     return joined
 
 

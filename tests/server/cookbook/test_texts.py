@@ -21,6 +21,11 @@ def test_embeddings(place: Kitchen, answers: Answer) -> None:
     assert_equal(place, answers, Page.read("embeddings"))
 
 
+def test_two_towers(place: Kitchen, answers: Answer) -> None:
+    """Scores of two towers are the similarities of sentence-transformers, for 16 callers at the same time."""
+    assert_equal(place, answers, Page.read("two-towers"))
+
+
 def test_entities(place: Kitchen, answers: Answer) -> None:
     """Names, scores and characters are those of transformers' pipeline, for 16 callers at the same time."""
     recipe = RECIPES["entities"]

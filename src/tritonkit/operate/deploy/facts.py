@@ -238,10 +238,9 @@ def _replicas(values: Values, profile: Profile) -> tuple[int, str]:
 
 
 def _unmeasured(models: Sequence[ServedModel], profile: Profile, repository: Path) -> int:
-    parts = {
-        model.name: {model.name, *(step.model_name for step in model.config.ensemble_scheduling.step)}
-        for model in models
-    }
+    parts: dict[str, set[str]] = {}
+    for model in models:  # each after its parts, which may have parts themselves
+        parts[model.name] = {model.name}.union(*(parts.get(part, {part}) for part in model.parts))
     for name in profile.start_s:
         if name not in parts:
             raise RenderError(

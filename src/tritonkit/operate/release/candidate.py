@@ -93,6 +93,13 @@ def build_candidate(
 def _refuse(spec: Spec) -> None:
     """Refuse specs that cannot be released step by step."""
     serving = spec.model.serving
+    if spec.members:
+        raise UsageError(
+            f"{spec.file} pipeline",
+            found="a pipeline with networks or models of other names, which would have to be released together",
+            wanted="a model with one network",
+            todo="tritonkit build, then: tritonkit down, up",
+        )
     if spec.keeps_sequences:
         raise UsageError(
             f"{spec.file} {'serving.sequence_batching' if serving.sequence_batching else 'pipeline'}",

@@ -136,10 +136,10 @@ def command(
 
 def _refuse_language_model(project: Path, name: str) -> None:
     """Refuse to load a language model: its load depends on lengths of prompts and answers, which this command lacks."""
-    from tritonkit.repository.modelspec import load_all
+    from tritonkit.repository.modelspec import load_named
 
     try:
-        (spec,) = load_all(project, (name,))
+        spec = load_named(project, name)
     except TritonkitError:
         return  # a server at an address may know it; else it is said before one is started
     if spec.model.network.llm:
@@ -297,9 +297,9 @@ def _servers(
     """gRPC addresses, and the addresses of their metrics that are known."""
     folder = (repository or project / "model_repository").resolve()
     if address is None:
-        from tritonkit.repository.modelspec import load_all
+        from tritonkit.repository.modelspec import load_named
 
-        load_all(project, (name or "",))  # a name that is not there is said before a server is started
+        load_named(project, name or "")  # a name that is not there is said before a server is started
     with called(project, folder, (name or "",), address) as (grpc, _):
         addresses = [part.strip() for part in grpc.split(",")]
         yield addresses, metrics_of(project, addresses, metrics)
@@ -320,7 +320,7 @@ def _inputs(project: Path, name: str, addresses: Sequence[str]) -> Mapping[str, 
     from tritonkit.client import Client
     from tritonkit.perf.diagnose import plain_inputs
     from tritonkit.perf.load.network import example_inputs
-    from tritonkit.repository.modelspec import load_all
+    from tritonkit.repository.modelspec import load_named
 
     failed: ClientError | None = None
     for address in addresses:
@@ -328,8 +328,7 @@ def _inputs(project: Path, name: str, addresses: Sequence[str]) -> Mapping[str, 
             try:
                 client.model(name)  # an unknown model, or no server
                 with contextlib.suppress(TritonkitError):
-                    (spec,) = load_all(project, (name,))
-                    return example_inputs(spec, project, client)
+                    return example_inputs(load_named(project, name), project, client)
                 inputs = plain_inputs(client, name)
             except ModelNotFound:
                 raise

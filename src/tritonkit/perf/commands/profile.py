@@ -42,11 +42,11 @@ def command(
     from tritonkit.client import Client
     from tritonkit.perf.load import profile_requests
     from tritonkit.perf.load.network import example_inputs, profile_network
-    from tritonkit.repository.modelspec import load_all
+    from tritonkit.repository.modelspec import load_named
 
     project = project_folder(root)
     folder = (repository or project / "model_repository").resolve()
-    (spec,) = load_all(project, (name,))
+    spec = load_named(project, name)
     with called(project, folder, (name,), address) as (grpc, _), Client(grpc) as client:
         inputs = example_inputs(spec, project, client)
         note(f"{requests} requests, {concurrency} at a time, to {grpc} ...")

@@ -84,6 +84,9 @@ def profile_network(spec: Spec, client: Client, repository: Path, inputs: Mappin
         inputs: the request's inputs, from which the steps before the network make its input.
     """
     model = spec.network_name
+    if spec.members:
+        networks = ", ".join(one.name for one in spec.tree if not one.members)
+        return NetworkProfile(model, problem=f"several networks: profile each by its name ({networks})")
     version = max(client.statistics(model), key=lambda statistics: int(statistics.version)).version
     folder = repository / model / version
     facts = read_manifest(folder)

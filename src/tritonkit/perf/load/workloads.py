@@ -15,7 +15,7 @@ from tritonkit.perf.load.workload import Request, Workload, expect_each, expect_
 from tritonkit.repository.export import load_hook
 from tritonkit.repository.export.artifact import Signature, TensorInfo
 from tritonkit.repository.export.samples import batches
-from tritonkit.repository.modelspec import load, read_example
+from tritonkit.repository.modelspec import load, load_named, read_example
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -137,10 +137,10 @@ def prepare(name: str, root: Path, client: Client, pairs: Sequence[str] = ()) ->
     makers = SHIPPED | _own(root)
     if name in makers:
         return makers[name](root, client)
-    folder = root / "models" / name
-    if not (folder / "model.yaml").is_file():
+    try:
+        spec = load_named(root, name)
+    except UsageError:  # no spec has this name
         return _made_up(name, client)
-    spec = load(folder, root)
     model = client.model(name)
     needed = [tensor for tensor in model.signature.inputs.values() if not tensor.optional]
     numbers = all(tensor.datatype != "BYTES" for tensor in needed)

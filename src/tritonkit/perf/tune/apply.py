@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from tritonkit.errors import SpecError
+from tritonkit.errors import SpecError, UsageError
 from tritonkit.extras import need_package
 from tritonkit.perf.tune.space import TOKENIZE, InstanceGroup, Point
 from tritonkit.repository.modelspec import Spec
@@ -26,6 +26,12 @@ def changed_text(spec: Spec, point: Point, now: Point, target: Target = "cpu") -
         UsageError: ruamel.yaml is not installed.
         SpecError: `serving` is written in a form that cannot be changed by itself.
     """
+    if spec.entry:
+        raise UsageError(
+            f"{spec.file} {spec.entry}",
+            found="an entry of a pipeline, whose settings cannot be written by tritonkit",
+            wanted="the printed settings, put under its serving by hand",
+        )
     need_package("ruamel.yaml", "tritonkit[tune]")
     from ruamel.yaml import YAML
 

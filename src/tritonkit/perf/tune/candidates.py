@@ -48,6 +48,13 @@ def find_gpus(root: Path, target: Target, *, there: bool) -> tuple[str, ...]:
 def refuse(spec: Spec) -> None:
     """Refuse models that have nothing to choose by rate and latency."""
     serving = spec.model.serving
+    if spec.members:
+        raise UsageError(
+            f"{spec.file} pipeline",
+            found="a pipeline with networks or models of other names, each with its own way of serving",
+            wanted="one network",
+            todo="tune each: " + ", ".join(f"tritonkit tune {name}" for name in _networks(spec)),
+        )
     for there, what in (
         (spec.keeps_sequences, "sequences keep their instance"),
         (serving.decoupled, "a request has any number of answers"),
@@ -62,6 +69,11 @@ def refuse(spec: Spec) -> None:
                 wanted="a model of single requests and answers",
                 todo=f"tritonkit load {spec.name} --find-rate --slo p99=50ms: the rate that it holds now",
             )
+
+
+def _networks(spec: Spec) -> list[str]:
+    """The specs in a pipeline that can be tuned by themselves."""
+    return [one.name for one in spec.tree if not one.members]
 
 
 def find_artifacts(

@@ -25,7 +25,7 @@ from tritonkit.perf.tune.server import Embedded, Served
 from tritonkit.perf.tune.space import Point, Space
 from tritonkit.perf.tune.state import load_state, save_state, state_file
 from tritonkit.repository.export import Artifact
-from tritonkit.repository.modelspec import Spec, load
+from tritonkit.repository.modelspec import Spec, load_named
 from tritonkit.repository.modelspec.base import Target
 from tritonkit.repository.optimize.variants import for_target
 from tritonkit.serve.runs import find_metrics
@@ -232,7 +232,7 @@ def prepared(plan: TunePlan) -> Iterator[Ready]:
     """A server with the model as it is served now, embedded or at the plan's address, and a load generator for it;
     errors as `tune`."""
     gpus = find_gpus(plan.root, plan.target, there=plan.address is not None)
-    spec = for_target(load(plan.root / "models" / plan.model, plan.root, plan.target), plan.target)
+    spec = for_target(load_named(plan.root, plan.model, plan.target), plan.target)
     refuse(spec)
     artifacts, served = find_artifacts(
         spec, plan.root, plan.variants, plan.target, served_alone=plan.address is not None

@@ -47,7 +47,7 @@ def command(
 
 def _specs(project: Path, names: list[str]) -> list[Spec]:
     """The specs of models/ by name, those of other places by path."""
-    from tritonkit.repository.modelspec import load, load_all, load_readable
+    from tritonkit.repository.modelspec import load, load_named, load_readable
 
     if not names:
         specs, failed = load_readable(project, every=True)
@@ -56,15 +56,24 @@ def _specs(project: Path, names: list[str]) -> list[Spec]:
         for name, error in failed.items():
             note(f"warning: {name} is left out: {error.in_a_line()}")
         return specs
-    return [load(Path(name).resolve(), project) if "/" in name else load_all(project, (name,))[0] for name in names]
+    named = [load(Path(name).resolve(), project) if "/" in name else load_named(project, name) for name in names]
+    # The networks in a spec's own pipeline are part of its text.
+    return [one for spec in named for one in spec.tree if one.folder == spec.folder]
 
 
 def _print(inspection: Inspection) -> None:
-    from tritonkit.repository.modelspec.units import format_bytes
-
-    source = ", ".join(f"{key}: {value}" for key, value in inspection.network.items())
+    source = ", ".join(f"{key}: {value}" for key, value in inspection.network.items()) or "a pipeline of other models"
     print_line(f"{inspection.spec.name}: {inspection.spec.folder}, {source}, served as {inspection.variant}")
     print_line()
+    if not inspection.spec.entry:
+        _print_files(inspection)
+    _print_onnx(inspection)
+    _print_models(inspection)
+
+
+def _print_files(inspection: Inspection) -> None:
+    from tritonkit.repository.modelspec.units import format_bytes
+
     rows = [[file.path, format_bytes(file.size_bytes), file.remark] for file in inspection.files]
     more = len(rows) - _SHOWN
     shown = [*rows[:_SHOWN], *([[f"{more} more, see --json", "", ""]] if more > 0 else [])]
@@ -76,7 +85,9 @@ def _print(inspection: Inspection) -> None:
     else:
         print_line("No Python of the folder would run.")
     print_line()
-    _print_onnx(inspection)
+
+
+def _print_models(inspection: Inspection) -> None:
     models = [
         [
             plan.name,
@@ -90,6 +101,10 @@ def _print(inspection: Inspection) -> None:
     if models:
         columns = ["Triton model", "backend", "max batch", "inputs", "outputs"]
         print_table("Would be served", columns, models)
+    if inspection.graph:
+        print_line()
+        for line in inspection.graph.lines():
+            print_line(line)
     for plan in inspection.models:
         if called := plan.parameters.get("tritonkit.calls"):
             print_line(f"{plan.name} calls {', '.join(called.split())}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +13,11 @@ from tritonkit.cli.options import AsJson, Root, models_argument, project_folder
 from tritonkit.cli.output import note, print_json
 from tritonkit.errors import UsageError
 from tritonkit.machine import cores
+
+if TYPE_CHECKING:
+    from collections.abc import Set
+
+    from tritonkit.repository.report import Graph
 
 __all__ = ["command"]
 
@@ -39,8 +44,10 @@ def command(
         found = "a folder" if file.is_dir() else "a file in a folder that is not there"
         raise UsageError(f"--out {out}", found=found, wanted="a file to write")
     machine = this_machine(cores())
-    reports = collect(project_folder(root), names or (), threads=machine.cores, say=lambda text: note(f"{text} ..."))
-    page = render(reports, machine, datetime.now().astimezone().strftime("%Y-%m-%d %H:%M"))
+    project = project_folder(root)
+    reports = collect(project, names or (), threads=machine.cores, say=lambda text: note(f"{text} ..."))
+    graphs = _graphs(project, {report.model for report in reports})
+    page = render(reports, machine, datetime.now().astimezone().strftime("%Y-%m-%d %H:%M"), graphs)
     try:
         file.write_text(page, encoding="utf-8")
     except OSError as error:
@@ -51,6 +58,17 @@ def command(
         print_json({"report": str(file), "machine": asdict(machine), "models": models})
     variants = _many(sum(len(report.results) for report in reports), "variant")
     note(f"{variants} of {_many(len(reports), 'model')}: {file}")
+
+
+def _graphs(project: Path, reported: Set[str]) -> list[Graph]:
+    """The pipelines of the reported models, as far as their files tell them."""
+    from tritonkit.repository.inspection import inspect_model
+    from tritonkit.repository.modelspec import load_readable
+
+    specs, _ = load_readable(project, every=True)
+    chosen = [spec for spec in specs if spec.steps and not reported.isdisjoint(one.name for one in spec.tree)]
+    graphs = [inspect_model(spec, "cpu", cores()).graph for spec in chosen]
+    return [graph for graph in graphs if graph is not None]
 
 
 def _many(count: int, noun: str) -> str:

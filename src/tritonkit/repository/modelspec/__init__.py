@@ -9,12 +9,21 @@ from tritonkit.repository.modelspec.load import (
     kept_specs,
     load,
     load_all,
+    load_named,
     load_readable,
     read_example,
     read_examples,
     resolve,
 )
-from tritonkit.repository.modelspec.model import Example, FreeAxis, ModelFile, Network, PipelineStep
+from tritonkit.repository.modelspec.model import (
+    Example,
+    FreeAxis,
+    ModelFile,
+    Network,
+    PipelineModel,
+    PipelineNetwork,
+    PipelineStep,
+)
 from tritonkit.repository.modelspec.quality import Quality, SampleFiles
 from tritonkit.repository.modelspec.schema import schema_text
 from tritonkit.repository.modelspec.serving import Serving, VersionPolicy
@@ -28,6 +37,8 @@ __all__ = [
     "ModelFile",
     "Network",
     "PackageFile",
+    "PipelineModel",
+    "PipelineNetwork",
     "PipelineStep",
     "Quality",
     "ResolvedStep",
@@ -41,6 +52,7 @@ __all__ = [
     "kept_specs",
     "load",
     "load_all",
+    "load_named",
     "load_readable",
     "read_example",
     "read_examples",

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tritonkit.repository.modelspec.load import Spec
+from tritonkit.repository.modelspec.model import PipelineStep
 
 __all__ = [
     "FolderFile",
@@ -141,7 +142,7 @@ def tries_own_python(spec: Spec) -> bool:
     in batches, and a part that is not declared independent."""
     model = spec.model
     several = model.quality.samples is not None or any(e.more for e in model.example.values())
-    parts = [part.serving for part in model.pipeline if part != "network"]
+    parts = [part.serving for part in model.pipeline if isinstance(part, PipelineStep)]
     if model.network.python is not None:
         parts.append(model.serving)
     return several and any(not serving.independent_items for serving in parts)

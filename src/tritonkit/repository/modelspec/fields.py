@@ -130,6 +130,10 @@ class Fields(Strict):
 class Ensemble(Fields):
     """Settings of the ensemble that a pipeline becomes, where they do not follow from its parts."""
 
+    inputs: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    """All tensors that callers send; by default those of the pipeline's first part."""
+    outputs: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    """All tensors that callers get; by default those that no part takes."""
     max_inflight_requests: Annotated[int, Field(ge=0, le=MAX_SIZE, strict=True)] = 0
     """Most requests in progress at a time; others wait in the order of their arrival. 0 for no limit. From Triton 25.11
     on the limit holds at each step (before 26.04 at each request); before, tritonkit's guard enforces it in the

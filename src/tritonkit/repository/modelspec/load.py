@@ -9,11 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from tritonkit.errors import SpecError, TritonkitError, UsageError
 from tritonkit.repository.modelspec.base import FileReference, Target
 from tritonkit.repository.modelspec.document import nearest, read_document
 from tritonkit.repository.modelspec.files import hold_to_size, resolve_file, resolve_folder
-from tritonkit.repository.modelspec.model import ModelFile
+from tritonkit.repository.modelspec.model import ModelFile, PipelineModel, PipelineNetwork, PipelineStep
 from tritonkit.repository.modelspec.step import ResolvedStep
 from tritonkit.repository.modelspec.steps import resolve_step
 
@@ -23,6 +25,7 @@ __all__ = [
     "kept_specs",
     "load",
     "load_all",
+    "load_named",
     "load_readable",
     "read_example",
     "read_examples",
@@ -40,7 +43,8 @@ _SPLIT = "keep the weights in another file: onnx.save(model, FILE, save_as_exter
 class Spec:
     """A model folder that was read and checked, with the settings that hold on one target.
 
-    `steps` are the resolved parts of the pipeline in order; None stands for the network.
+    `steps` are the resolved parts of the pipeline in order; None stands for a network or another model. A network in
+    the pipeline of a `model.yaml` is a spec of its own, `PARENT_NAME`, with the same folder.
     """
 
     folder: Path
@@ -48,6 +52,10 @@ class Spec:
     steps: tuple[ResolvedStep | None, ...] = ()
     target_places: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """The places of settings that the target has of its own, by those that they replace."""
+    members: Mapping[str, Spec] = dataclasses.field(default_factory=dict)
+    """The specs whose models the pipeline has, by the names of its entries."""
+    entry: str = ""
+    """The place of a spec that is an entry of a pipeline, such as `pipeline.detector`; empty for all others."""
 
     @property
     def name(self) -> str:
@@ -66,9 +74,16 @@ class Spec:
 
     @property
     def keeps_sequences(self) -> bool:
-        """Whether the network or a step keeps state between the requests of a sequence."""
+        """Whether a network or a step keeps state between the requests of a sequence."""
         by_step = any(step.contract.keeps_sequences for step in self.steps if step)
-        return by_step or self.model.serving.sequence_batching is not None
+        by_member = any(member.keeps_sequences for member in self.members.values())
+        return by_step or by_member or self.model.serving.sequence_batching is not None
+
+    @property
+    def tree(self) -> tuple[Spec, ...]:
+        """The specs of all models in the pipeline, each after those in its own pipeline, and this spec last."""
+        specs = {spec.name: spec for member in self.members.values() for spec in member.tree}
+        return (*specs.values(), self)
 
     @contextlib.contextmanager
     def places_in_errors(self) -> Iterator[None]:
@@ -79,6 +94,9 @@ class Spec:
             for setting, place in self.target_places.items():
                 if re.match(rf"{re.escape(f'{self.file} {setting}')}(?!\w)", error.where):
                     error.where = error.where.replace(f" {setting}", f" {place}", 1)
+            place = f"{self.file} {self.entry}"
+            if self.entry and error.where.startswith(f"{self.file} ") and not error.where.startswith(place):
+                error.where = error.where.replace(f"{self.file} ", f"{place}.", 1)
             raise
 
 
@@ -100,7 +118,8 @@ def find_root(start: Path | None = None) -> Path:
 
 
 def load_all(root: Path, names: tuple[str, ...] = ()) -> list[Spec]:
-    """The named specs, or every one below `models/` that is built by default, sorted by name.
+    """The named specs, or every one below `models/` that is built by default, sorted by name. Each comes after the
+    specs of its pipeline's models, which are loaded with it.
 
     Folders of other models are not read.
 
@@ -124,17 +143,38 @@ def load_readable(
         target: the target whose settings count.
     """
     folders = _chosen_folders(root, names)
-    specs: list[Spec] = []
+    specs: dict[str, Spec] = {}
     failed: dict[str, SpecError] = {}
     for name, folder in folders.items():
         try:
             model = _read(folder)
             # The files of a model that is not built may be missing.
             if names or every or model.default:
-                specs.append(resolve(folder, model, root, target))
+                _add(specs, _part(resolve(folder, model, root, target), name).tree)
         except SpecError as error:
             failed[name] = error
-    return specs, failed
+    return list(specs.values()), failed
+
+
+def load_named(root: Path, name: str, target: Target = "cpu") -> Spec:
+    """One spec by its name, which may be that of a network in another spec's pipeline."""
+    specs, failed = load_readable(root, (name,), target=target)
+    for error in failed.values():
+        raise error
+    return specs[-1]
+
+
+def _add(specs: dict[str, Spec], more: Iterable[Spec]) -> None:
+    """Add specs by their names; SpecError where two entries of different pipelines have one name."""
+    for spec in more:
+        other = specs.setdefault(spec.name, spec)
+        if (other.folder, other.entry) != (spec.folder, spec.entry):
+            raise SpecError(
+                f"{spec.file} {spec.entry}",
+                found=f"the spec {spec.name!r}, which {other.file} also has",
+                wanted="one spec of a name",
+                todo="give the entry another name",
+            )
 
 
 def kept_specs(root: Path, built: Iterable[Spec]) -> frozenset[str]:
@@ -144,20 +184,35 @@ def kept_specs(root: Path, built: Iterable[Spec]) -> frozenset[str]:
     Args:
         built: the specs that could be read, of those that are built by default.
     """
-    return frozenset(_folders(root)) - {spec.name for spec in built}
+    return frozenset(_folders(root)) - {spec.folder.name for spec in built}
 
 
 def _chosen_folders(root: Path, names: tuple[str, ...]) -> dict[str, Path]:
-    """The named folders, or all, in the order of their names."""
+    """The folders of the named specs, or all, in the order of their names."""
     folders = _folders(root)
     if not folders:
         raise UsageError(str(root / "models"), found="it holds no model", todo="see `tritonkit new --help`")
-    for name in names:
-        if name not in folders:
+    chosen = {name: _folder_of(name, folders) for name in sorted(set(names or folders))}
+    for name, folder in chosen.items():
+        if folder is None:
             raise UsageError(
                 f"model {name!r}", found=f"there is no models/{name}/{FILE_NAME}", wanted=nearest(name, list(folders))
             )
-    return {name: folders[name] for name in sorted(set(names or folders))}
+    return {name: folder for name, folder in chosen.items() if folder is not None}
+
+
+def _folder_of(name: str, folders: Mapping[str, Path]) -> Path | None:
+    """The folder of a spec: its own, or that of the spec in whose pipeline it is."""
+    parents = [folder for parent, folder in folders.items() if name.startswith(f"{parent}_")]
+    return folders.get(name) or next((folder for folder in parents if _has_entry(folder, name)), None)
+
+
+def _has_entry(folder: Path, name: str) -> bool:
+    """Whether a network in a folder's pipeline, or in an entry of it, may have this name."""
+    with contextlib.suppress(SpecError):  # a folder that cannot be read is not the one that is meant
+        entries = (f"{folder.name}_{part.key}" for part in _read(folder).pipeline if isinstance(part, PipelineNetwork))
+        return any(name == entry or name.startswith(f"{entry}_") for entry in entries)
+    return False
 
 
 def _folders(root: Path) -> dict[str, Path]:
@@ -181,15 +236,73 @@ def _read(folder: Path) -> ModelFile:
     return model
 
 
-def resolve(folder: Path, model: ModelFile, root: Path, target: Target = "cpu") -> Spec:
-    """The `Spec` of a `model.yaml` for a target, with its steps and files; SpecError if one does not exist."""
-    spec = Spec(folder, model.on(target), target_places=model.places_on(target))
+def resolve(
+    folder: Path, model: ModelFile, root: Path, target: Target = "cpu", *, entry: str = "", above: tuple[str, ...] = ()
+) -> Spec:
+    """The `Spec` of a `model.yaml` for a target, with its steps, its pipeline's other models and its files.
+
+    Args:
+        entry: the place of a network in a pipeline, whose `model` was made of an entry.
+        above: the specs whose pipelines lead to this one, from the outermost on.
+
+    Raises:
+        SpecError: a step, a model or a file does not exist, or a model would need itself.
+    """
+    spec = Spec(folder, model.on(target), target_places=model.places_on(target), entry=entry)
     with spec.places_in_errors():
         _check_files(spec)
+        above = (*above, spec.name)
+        parts = spec.model.pipeline
         return replace(
             spec,
-            steps=tuple(None if part == "network" else resolve_step(part, spec, root) for part in spec.model.pipeline),
+            steps=tuple(resolve_step(part, spec, root) if isinstance(part, PipelineStep) else None for part in parts),
+            members={
+                part.key: _member(part, spec, root, target, above)
+                for part in model.pipeline
+                if isinstance(part, PipelineNetwork | PipelineModel)
+            },
         )
+
+
+def _member(
+    part: PipelineNetwork | PipelineModel, spec: Spec, root: Path, target: Target, above: tuple[str, ...]
+) -> Spec:
+    """The spec of an entry of a pipeline that is not a step."""
+    where, folders = f"{spec.file} pipeline.{part.key}", _folders(root)
+    if isinstance(part, PipelineNetwork):
+        name = f"{spec.name}_{part.name}"
+        if name in folders:
+            raise SpecError(
+                where, found=f"the name {name}, which models/{name} has", wanted="an entry with another name"
+            )
+        entry = f"{spec.entry}.pipeline.{part.name}".lstrip(".")
+        return resolve(spec.folder, _child(part, name, spec.model, where), root, target, entry=entry, above=above)
+    if part.model in above:
+        circle = " -> ".join((*above[above.index(part.model) :], part.model))
+        raise SpecError(where, found=f"a cycle: {circle}", wanted="models that do not need themselves")
+    folder = _folder_of(part.model, folders)
+    if folder is None:
+        raise SpecError(where, found=f"unknown model {part.model!r}", wanted=nearest(part.model, list(folders)))
+    return _part(resolve(folder, _read(folder), root, target, above=above), part.model)
+
+
+def _child(part: PipelineNetwork, name: str, parent: ModelFile, where: str) -> ModelFile:
+    """The `model.yaml` that an entry of a pipeline stands for."""
+    sections = {key: getattr(part, key) for key in part.model_fields_set - {"name", "inputs", "outputs"}}
+    try:
+        return ModelFile(name=name, default=parent.default, triton=parent.triton, **sections)
+    except ValidationError as error:
+        raise SpecError(where, found=f"{name}: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from None
+
+
+def _part(spec: Spec, name: str) -> Spec:
+    """The spec of that name in a spec's tree."""
+    specs = {one.name: one for one in spec.tree}
+    if name not in specs:
+        raise UsageError(
+            f"model {name!r}", found=f"{spec.file} has none of that name", wanted=nearest(name, list(specs))
+        )
+    return specs[name]
 
 
 def read_example(spec: Spec, name: str) -> bytes:

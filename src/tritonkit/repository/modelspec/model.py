@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from tritonkit.releases import to_release
 from tritonkit.repository.modelspec.base import (
@@ -18,12 +18,13 @@ from tritonkit.repository.modelspec.base import (
     Tensor,
 )
 from tritonkit.repository.modelspec.fields import Ensemble
+from tritonkit.repository.modelspec.graph import check_pipeline
 from tritonkit.repository.modelspec.language import LanguageModel
 from tritonkit.repository.modelspec.optimize import Optimize
 from tritonkit.repository.modelspec.quality import Quality, SampleFiles, ready_metric
 from tritonkit.repository.modelspec.serving import Serving
 
-__all__ = ["Example", "FreeAxis", "ModelFile", "Network", "PipelineStep"]
+__all__ = ["Example", "FreeAxis", "ModelFile", "Network", "PipelineModel", "PipelineNetwork", "PipelineStep"]
 
 Scalar = bool | int | float | str
 
@@ -184,6 +185,11 @@ class PipelineStep(Strict):
     """Models that the step's Python calls while it answers (BLS). They are loaded before it, and with it."""
     serving: Serving = Serving()
 
+    @property
+    def key(self) -> str:
+        """The entry's name in its pipeline."""
+        return self.name or self.step
+
     def on(self, target: Target) -> PipelineStep:
         """The step with the settings that hold on a target."""
         return self.model_copy(update={"serving": self.serving.on(target)})
@@ -204,6 +210,62 @@ class Example(Strict):
         return self
 
 
+class PipelineNetwork(Strict):
+    """A network of a pipeline in addition to `network`. It is built, judged and tuned as the spec SPEC_NAME."""
+
+    name: ModelName
+    network: Network
+    inputs: dict[str, str] = {}
+    """Network input -> pipeline tensor, where the names differ."""
+    outputs: dict[str, str] = {}
+    """Network output -> pipeline tensor, where the names differ."""
+    quality: Quality = Quality()
+    optimize: Optimize = Optimize()
+    serving: Serving = Serving()
+    example: dict[str, Example] = {}
+    """Real data for the network's BYTES inputs."""
+
+    @property
+    def key(self) -> str:
+        """The entry's name in its pipeline."""
+        return self.name
+
+
+class PipelineModel(Strict):
+    """The model of another spec of the project, as its callers see it: its pipeline belongs to it."""
+
+    model: ModelName
+    """The name of the spec."""
+    name: ModelName | None = None
+    """The entry's name, where a pipeline has one model twice; the model's name by default."""
+    inputs: dict[str, str] = {}
+    """Input of the model -> pipeline tensor, where the names differ."""
+    outputs: dict[str, str] = {}
+    """Output of the model -> pipeline tensor, where the names differ."""
+
+    @property
+    def key(self) -> str:
+        """The entry's name in its pipeline."""
+        return self.name or self.model
+
+
+def _kind(given: object) -> str:
+    """The kind of an entry by the key that it has, so that an error is about the kind that was meant."""
+    if isinstance(given, str):
+        return "the word network"
+    keys = given if isinstance(given, dict) else type(given).model_fields if isinstance(given, Strict) else {}
+    return next((f"a {kind}" for kind in ("network", "model") if kind in keys), "a step")
+
+
+PipelineEntry = Annotated[
+    Annotated[Literal["network"], Tag("the word network")]
+    | Annotated[PipelineStep, Tag("a step")]
+    | Annotated[PipelineNetwork, Tag("a network")]
+    | Annotated[PipelineModel, Tag("a model")],
+    Discriminator(_kind),
+]
+
+
 class ModelFile(Strict):
     """The whole of `model.yaml`."""
 
@@ -212,12 +274,14 @@ class ModelFile(Strict):
     description: str = ""
     default: bool = True
     """Whether it is built when no model is named."""
-    network: Network
+    network: Network = Field(default_factory=Network.model_construct)
+    """The network; left out where the pipeline has networks of its own alone."""
     quality: Quality = Quality()
     optimize: Optimize = Optimize()
     serving: Serving = Serving()
-    pipeline: tuple[PipelineStep | Literal["network"], ...] = ()
-    """The steps in order, with `network` in its place; without it, only the network is served."""
+    pipeline: tuple[PipelineEntry, ...] = ()
+    """Steps, networks and models in order, each after those whose tensors it takes, with `network` in its place;
+    without a pipeline, only the network is served."""
     ensemble: Ensemble = Ensemble()
     """Additional settings of a pipeline's ensemble; the parts have their own `serving`."""
     triton: TritonRelease = "24.10"
@@ -228,17 +292,23 @@ class ModelFile(Strict):
 
     def on(self, target: Target) -> ModelFile:
         """The same with the settings that hold on a target."""
-        pipeline = tuple(part if part == "network" else part.on(target) for part in self.pipeline)
+        pipeline = tuple(part.on(target) if isinstance(part, PipelineStep) else part for part in self.pipeline)
         return self.model_copy(update={"serving": self.serving.on(target), "pipeline": pipeline})
 
     def places_on(self, target: Target) -> dict[str, str]:
         """The places of settings that a target has of its own: `serving.threads` -> `serving.targets.gpu.threads`."""
-        steps = {f"pipeline.{n}.serving": part.serving for n, part in enumerate(self.pipeline) if part != "network"}
+        parts = enumerate(self.pipeline)
+        steps = {f"pipeline.{n}.serving": part.serving for n, part in parts if isinstance(part, PipelineStep)}
         return {
             f"{section}.{name}": f"{section}.targets.{target}.{name}"
             for section, serving in {"serving": self.serving, **steps}.items()
             for name in serving.own(target).model_fields_set
         }
+
+    @property
+    def has_network(self) -> bool:
+        """Whether the spec has a network itself; else its pipeline consists of other networks and models."""
+        return not self.pipeline or "network" in self.pipeline
 
     @property
     def hooks(self) -> dict[str, Hook]:
@@ -274,16 +344,10 @@ class ModelFile(Strict):
         return self
 
     @model_validator(mode="after")
-    def _network_once(self) -> Self:
-        if self.pipeline and list(self.pipeline).count("network") != 1:
-            raise ValueError("pipeline must have `network` exactly once")
+    def _pipeline_fits(self) -> Self:
+        check_pipeline(self)
         if not self.pipeline and self.ensemble != Ensemble():
             raise ValueError("ensemble is given without a pipeline; wanted it under serving")
-        if self.network.llm and self.pipeline:
-            raise ValueError("pipeline is given; wanted none for llm, which takes and gives text")
         if self.network.llm and (self.quality.metric or self.quality.also):
             raise ValueError("quality has a metric; wanted none for llm: it is the log-likelihood of a token")
-        names = [p.name or p.step for p in self.pipeline if isinstance(p, PipelineStep)]
-        if twice := [name for name in names if names.count(name) > 1 or name == "network"]:
-            raise ValueError(f"pipeline has two parts called {twice[0]!r}; give one another name")
         return self

@@ -11,9 +11,10 @@ from pathlib import Path
 __all__ = ["HEADER", "config_for", "config_name", "named_config", "rendered_cores"]
 
 HEADER = re.compile(
-    r"# Rendered by tritonkit from models/(?P<spec>[^/]+)/model\.yaml \(target (?P<target>\w+), cores (?P<cores>\d+)\)"
+    r"# Rendered by tritonkit from models/(?P<folder>[^/]+)/model\.yaml( (?P<entry>[\w-]+))?"
+    r" \(target (?P<target>\w+), cores (?P<cores>\d+)\)"
 )
-"""The first line of a `config.pbtxt` that tritonkit wrote."""
+"""The first line of a `config.pbtxt` that tritonkit wrote; `entry` is a spec in the pipeline of that model.yaml."""
 
 
 def config_name(cores: int) -> str:

@@ -10,6 +10,7 @@ from hashlib import sha256
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal
 
 from pydantic import BaseModel
@@ -68,11 +69,18 @@ def compare(folder: Path, files: Mapping[str, str], unversioned: Mapping[str, st
     return "new configuration" if others or not holds(folder, unversioned) else "unchanged", newest
 
 
-def inputs_of(spec: Spec, artifact: Artifact, target: str, cores: int) -> str:
+def inputs_of(
+    spec: Spec, artifact: Artifact, target: str, cores: int, members: Mapping[str, str] = MappingProxyType({})
+) -> str:
     """Hash of everything that decides on a spec's models; empty if a file cannot be read.
 
     The artifact's own hash covers the spec's folder, except for model.yaml.
+
+    Args:
+        members: this hash of each other spec in the pipeline.
     """
+    if not all(members.values()):
+        return ""
     folders = {shipped(STEPS), shipped(_BACKENDS), *(step.folder.parent for step in spec.steps if step)}
     try:
         facts = {
@@ -82,6 +90,7 @@ def inputs_of(spec: Spec, artifact: Artifact, target: str, cores: int) -> str:
             "code": _code(),
             "target": target,
             "cores": cores,
+            "members": dict(members),
         }
     except OSError:  # nothing is recognized, and publishing says what is wrong
         return ""

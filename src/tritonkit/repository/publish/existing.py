@@ -10,17 +10,23 @@ from tritonkit.errors import PublishError
 from tritonkit.repository.publish.configurations import HEADER
 from tritonkit.repository.publish.integrity import CONFIG, open_file, read_manifest, versions
 
-__all__ = ["left_over", "made_from", "recorded_cores", "refuse_foreign"]
+__all__ = ["left_over", "made_from", "published_configs", "recorded_cores", "refuse_foreign"]
 
 
 def made_from(out: Path, spec: str) -> list[str]:
-    """The models that were rendered from a spec."""
-    return [folder.name for folder, header in _headers(out) if header["spec"] == spec]
+    """The models that were rendered from a spec, without those of other specs in its pipeline."""
+    return [folder.name for folder, header in _headers(out) if _spec(header) == spec]
+
+
+def published_configs(out: Path) -> Iterator[tuple[str, str, str]]:
+    """The models that tritonkit rendered: name, spec, and the text of config.pbtxt."""
+    for folder, header in _headers(out):
+        yield folder.name, _spec(header), header.string
 
 
 def recorded_cores(out: Path, spec: str) -> int | None:
     """The cores for which a spec's tracked configuration was rendered."""
-    cores = (int(header["cores"]) for _, header in _headers(out) if header["spec"] == spec)
+    cores = (int(header["cores"]) for _, header in _headers(out) if _spec(header) == spec)
     return next(cores, None)
 
 
@@ -32,8 +38,8 @@ def refuse_foreign(folder: Path, spec: str, all_specs: bool) -> None:
     published = any(read_manifest(folder / str(number)) for number in versions(folder))
     if header is None and (not published or (folder / CONFIG).exists()):
         owner = "tritonkit did not write it"
-    elif header and header["spec"] != spec and not all_specs:
-        owner = f"it belongs to models/{header['spec']}"
+    elif header and _spec(header) != spec and not all_specs:
+        owner = f"it belongs to models/{_spec(header)}"
     else:
         return
     raise PublishError(
@@ -54,8 +60,15 @@ def left_over(
     return [
         folder.name
         for folder, header in _headers(out)
-        if folder.name not in planned and header["spec"] not in keep and (all_specs or header["spec"] in specs)
+        if folder.name not in planned
+        and keep.isdisjoint((header["folder"], _spec(header)))
+        and (all_specs or not specs.isdisjoint((header["folder"], _spec(header))))
     ]
+
+
+def _spec(header: re.Match[str]) -> str:
+    """The spec of a model: that of the folder, or one in its pipeline."""
+    return header["entry"] or header["folder"]
 
 
 def _headers(out: Path) -> Iterator[tuple[Path, re.Match[str]]]:

@@ -6,10 +6,13 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from tritonkit.errors import RenderError
+from tritonkit.repository.publish.current import Change
+from tritonkit.repository.publish.existing import published_configs
 from tritonkit.repository.publish.publish import Rendered
+from tritonkit.repository.render.message import parse_text
 from tritonkit.repository.render.parts import CALLS
 
-__all__ = ["duplicates", "missing_callees"]
+__all__ = ["duplicates", "missing_callees", "outdated_callers"]
 
 
 def duplicates(models: Iterable[tuple[str, str]]) -> dict[str, RenderError]:
@@ -46,6 +49,19 @@ def missing_callees(root: Path, out: Path, models: Sequence[Rendered]) -> tuple[
             notes.append(
                 f"{model.plan.name}: calls {names}, and neither models/ nor {out.name}/ has {it}: a server of this"
                 f" repository leaves {model.plan.name} out. Correct `calls`, or put {it} into the repository"
+            )
+    return tuple(notes)
+
+
+def outdated_callers(out: Path, changes: Sequence[Change], built: Collection[str]) -> tuple[str, ...]:
+    """A note for each published ensemble of a spec that was not built, and has a model which changed just now."""
+    changed = {change.model for change in changes if change.action != "unchanged"}
+    notes = []
+    for name, spec, config in published_configs(out) if changed else ():
+        models = [step.model_name for step in parse_text(config, name).ensemble_scheduling.step]
+        if spec not in built and (own := sorted(changed.intersection(models))):
+            notes.append(
+                f"{name} has {own[0]} in its pipeline, which changed: `tritonkit build {spec}` compares them again"
             )
     return tuple(notes)
 

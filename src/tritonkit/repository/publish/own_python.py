@@ -31,12 +31,12 @@ def untried(models: Sequence[Rendered]) -> list[str]:
     return [model.plan.name for model in models if wants_proof(model.plan)]
 
 
-def trial_items(spec: Spec, job: Job, models: Sequence[Rendered]) -> list[Batch]:
+def trial_items(spec: Spec, job: Job | None, models: Sequence[Rendered]) -> list[Batch]:
     """Items to try them with, by the names of the pipeline's tensors: samples for the network's inputs, and examples
     for the callers'."""
     called = models[-1].plan
     groups = [_examples(spec, called.inputs)]
-    if spec.model.quality.samples is not None:
+    if job is not None and spec.model.quality.samples is not None:
         steps = {step.model: step.input_map for step in called.steps}
         names: Mapping[str, str] = steps.get(spec.network_name, {})
         samples = _of_one_layout(_samples(spec, job))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from tritonkit.repository.export import Artifact
@@ -12,21 +13,27 @@ from tritonkit.repository.render.config import render_config
 from tritonkit.repository.render.engines import engine_of
 from tritonkit.repository.render.own_python import Verdicts
 from tritonkit.repository.render.plan import plan_models
-from tritonkit.repository.render.values import Target
+from tritonkit.repository.render.values import ModelPlan, Target
 
-__all__ = ["render_models", "trial_target"]
+__all__ = ["Members", "render_models", "trial_target"]
+
+Members = Mapping[str, ModelPlan]
+"""The models that callers of other specs in a pipeline see, by the names of these specs."""
+_NO_MEMBERS: Members = {}
 
 
-def render_models(spec: Spec, artifact: Artifact, root: Path, target: Target, cores: int) -> list[Rendered]:
+def render_models(
+    spec: Spec, artifact: Artifact, root: Path, target: Target, cores: int, members: Members = _NO_MEMBERS
+) -> list[Rendered]:
     """The Triton models of a spec: its pipeline's steps, the network, the ensemble.
 
     What a build saw of a user's own Python in batches counts, also here.
     """
-    models = _rendered(spec, artifact, root, target, cores, {})
+    models = _rendered(spec, artifact, root, target, cores, {}, members)
     where = trial_target(artifact, target)
-    tried = models if where == target else _rendered(spec, artifact, root, where, cores, {})
+    tried = models if where == target else _rendered(spec, artifact, root, where, cores, {}, members)
     verdicts = kept_verdicts(spec, tried)
-    return _rendered(spec, artifact, root, target, cores, verdicts) if verdicts else models
+    return _rendered(spec, artifact, root, target, cores, verdicts, members) if verdicts else models
 
 
 def trial_target(artifact: Artifact, target: Target) -> Target:
@@ -38,9 +45,9 @@ def trial_target(artifact: Artifact, target: Target) -> Target:
 
 
 def _rendered(
-    spec: Spec, artifact: Artifact, root: Path, target: Target, cores: int, verdicts: Verdicts
+    spec: Spec, artifact: Artifact, root: Path, target: Target, cores: int, verdicts: Verdicts, members: Members
 ) -> list[Rendered]:
-    source = str(spec.file.relative_to(root))
+    source = f"{spec.file.relative_to(root)}{f' {spec.name}' if spec.entry else ''}"
     return [
         Rendered(
             model,
@@ -52,5 +59,5 @@ def _rendered(
             },
             verdicts.get(model.name),
         )
-        for model in plan_models(spec, artifact, target, cores, verdicts)
+        for model in plan_models(spec, artifact, target, cores, verdicts, members)
     ]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tritonkit.errors import RenderError
 from tritonkit.repository.export.artifact import TensorInfo
 from tritonkit.repository.modelspec import Spec
+from tritonkit.repository.modelspec.document import nearest
 from tritonkit.repository.render.parts import Part
 from tritonkit.repository.render.wiring import Wiring
 
@@ -17,20 +18,55 @@ def hold_to_callers(spec: Spec, parts: Sequence[Part], wiring: Wiring) -> tuple[
     """A note for each input that callers send to a later part.
 
     Raises:
-        RenderError: no step gives an input of the network and nobody declared it. Callers would have to send it without
-            being told, often in a length that only a step knows.
+        RenderError: no part gives an input of a network, or of any part where several networks are, and nobody declared
+            it. Callers would have to send it without being told, often in a length that only a step knows.
     """
+    listed = spec.model.ensemble.inputs
+    if listed is not None:
+        _hold_to_list(spec, parts, wiring, listed)
+        return ()
     notes: list[str] = []
-    declared = set(wiring.client_inputs[parts[0].model].values())
+    declared = set(wiring.client_inputs[parts[0].key].values())
     for part in parts[1:]:
-        sent = wiring.client_inputs[part.model]
+        sent = wiring.client_inputs[part.key]
         new = {own: name for own, name in sent.items() if name not in declared}
         declared |= set(new.values())
-        if not part.is_step:
+        if spec.members:
+            _hold_to_list(spec, (part,), wiring, tuple(declared - set(new.values())))
+        elif not part.is_step:
             _hold_network(spec, part, sent, new)
         infos = {port.info.name: port.info for port in part.inputs}
         notes += [_note(part, name, infos[own]) for own, name in new.items()]
     return tuple(notes)
+
+
+def _hold_to_list(spec: Spec, parts: Sequence[Part], wiring: Wiring, listed: Sequence[str]) -> None:
+    """Check that these parts take no tensor from callers that is not listed; with all parts, that each listed one is
+    taken."""
+    given = {name for step in wiring.steps for name in step.output_map.values()}
+    for part in parts:
+        for own, name in wiring.client_inputs[part.key].items():
+            if name in listed or next(port.info.optional for port in part.inputs if port.info.name == own):
+                continue
+            later = next((step.model for step in wiring.steps if name in step.output_map.values()), "")
+            raise RenderError(
+                f"{spec.file} {part.section.removesuffix('.serving')}",
+                found=f"{part.model} takes {name}, "
+                + (f"which {later} gives only after it" if later else "which no part before it gives"),
+                wanted="parts in the order of their tensors, without a cycle"
+                if later
+                else f"a tensor that is there: {nearest(name, sorted({*given, *listed}))}",
+                todo=f"join the names with inputs: or outputs: of an entry; if callers are to send {name}, list all"
+                " that they send under ensemble: {inputs: [...]}",
+            )
+    sent = {name for names in wiring.client_inputs.values() for name in names.values()}
+    for name in spec.model.ensemble.inputs or ():
+        if name not in sent:
+            raise RenderError(
+                f"{spec.file} ensemble.inputs",
+                found=f"{name}, which no part of the pipeline takes from callers",
+                wanted=nearest(name, sorted(sent)),
+            )
 
 
 def _note(part: Part, name: str, info: TensorInfo) -> str:

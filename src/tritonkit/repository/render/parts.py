@@ -1,4 +1,5 @@
-"""A spec's pipeline as a row of parts, each with the files and parameters of one Triton model."""
+"""A spec's pipeline as a row of parts, each with the files and parameters of one Triton model or the model of another
+spec."""
 
 from __future__ import annotations
 
@@ -10,7 +11,16 @@ from tritonkit.datatypes import DataType
 from tritonkit.errors import RenderError
 from tritonkit.repository.export.artifact import Artifact, TensorInfo
 from tritonkit.repository.export.padded import with_axes
-from tritonkit.repository.modelspec import PipelineStep, ResolvedStep, Serving, Spec, resolve_file
+from tritonkit.repository.modelspec import (
+    PipelineModel,
+    PipelineNetwork,
+    PipelineStep,
+    ResolvedStep,
+    Serving,
+    Spec,
+    resolve_file,
+)
+from tritonkit.repository.modelspec.document import nearest
 from tritonkit.repository.modelspec.engines import EngineName
 from tritonkit.repository.modelspec.fields import Fields
 from tritonkit.repository.modelspec.sequences import SequenceBatching
@@ -25,7 +35,7 @@ from tritonkit.repository.render.engines import (
 from tritonkit.repository.render.language import generation_of
 from tritonkit.repository.render.step_code import step_code
 from tritonkit.repository.render.step_sequences import with_sequences
-from tritonkit.repository.render.values import Kind
+from tritonkit.repository.render.values import Kind, ModelPlan
 from tritonkit.resources import STEPS, shipped
 
 __all__ = ["CALLS", "STEP", "Part", "Port", "labels_of", "read_parts"]
@@ -93,6 +103,13 @@ class Part:
     """Whether it takes or gives the windows of a document, which is one request."""
     most_windows: int = 0
     """The largest number of windows that it gives."""
+    member: ModelPlan | None = None
+    """The model that callers of another spec see, in this pipeline; None for the spec's own models."""
+
+    @property
+    def key(self) -> str:
+        """A name that no other part has: a pipeline may have another spec's model several times."""
+        return self.section if self.member else self.model
 
     @property
     def engine_backend(self) -> str:
@@ -100,17 +117,50 @@ class Part:
         return "pytorch" if self.torch_kinds else self.backend
 
 
-def read_parts(spec: Spec, artifact: Artifact) -> tuple[Part, ...]:
-    """The parts in pipeline order; the network alone for a spec without steps."""
+def read_parts(spec: Spec, artifact: Artifact, members: Mapping[str, ModelPlan]) -> tuple[Part, ...]:
+    """The parts in pipeline order; the network alone for a spec without a pipeline.
+
+    Args:
+        members: the models of other specs in the pipeline, by the names of these specs.
+    """
     if engine := engine_of(artifact):
         return (_engine(spec, artifact, engine),)
     if not spec.steps:
         return (_network(spec, artifact),)
-    return tuple(
-        _network(spec, artifact)
-        if step is None or entry == "network"
-        else _step(step, entry, f"pipeline.{index}.serving", spec)
-        for index, (step, entry) in enumerate(zip(spec.steps, spec.model.pipeline, strict=True))
+    parts = []
+    for index, (step, entry) in enumerate(zip(spec.steps, spec.model.pipeline, strict=True)):
+        if step is not None and isinstance(entry, PipelineStep):
+            parts.append(_step(step, entry, f"pipeline.{index}.serving", spec))
+        elif isinstance(entry, PipelineNetwork | PipelineModel):
+            parts.append(_member(entry, members[spec.members[entry.key].name], spec))
+        else:
+            parts.append(_network(spec, artifact))
+    return tuple(parts)
+
+
+def _member(entry: PipelineNetwork | PipelineModel, plan: ModelPlan, spec: Spec) -> Part:
+    """The model of another spec, with the tensors that its callers see."""
+    section = f"pipeline.{entry.key}"
+    for side, names, tensors in (("inputs", entry.inputs, plan.inputs), ("outputs", entry.outputs, plan.outputs)):
+        there = [tensor.name for tensor in tensors]
+        if unknown := [name for name in names if name not in there]:
+            raise RenderError(
+                f"{spec.file} {section}.{side}",
+                found=f"{plan.name} has no tensor {unknown[0]!r} among its {side}",
+                wanted=nearest(unknown[0], there),
+            )
+    return Part(
+        plan.name,
+        section,
+        plan.backend or "",
+        Serving(),
+        inputs=_ports(
+            {one.name: (one.dtype, one.client_dims) for one in plan.inputs},
+            entry.inputs,
+            {one.name for one in plan.inputs if one.optional},
+        ),
+        outputs=_ports({one.name: (one.dtype, one.client_dims) for one in plan.outputs}, entry.outputs),
+        member=plan,
     )
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from tritonkit.client.wire.signature import IDEMPOTENT, INDEPENDENT_ITEMS
 from tritonkit.errors import RenderError
@@ -33,6 +33,7 @@ from tritonkit.repository.render.fields import (
 from tritonkit.repository.render.gpu_network import read_network
 from tritonkit.repository.render.gpu_runs import plan_runs
 from tritonkit.repository.render.gpu_target import check_backend
+from tritonkit.repository.render.members import batch_of_members, ensemble_batch, hold_to_members
 from tritonkit.repository.render.notes import part_notes
 from tritonkit.repository.render.own_python import Verdicts, batch_size, is_own_part, own_python_note
 from tritonkit.repository.render.parts import STEP, Part, Port, labels_of, read_parts
@@ -45,30 +46,39 @@ from tritonkit.repository.render.wiring import Wiring
 __all__ = ["plan_models"]
 
 _NO_VERDICTS: Verdicts = {}
+_NO_MEMBERS: Mapping[str, ModelPlan] = {}
 
 _WARMUP = "tritonkit.warmup"
 
 
 def plan_models(
-    spec: Spec, artifact: Artifact, target: Target, cores: int, verdicts: Verdicts = _NO_VERDICTS
+    spec: Spec,
+    artifact: Artifact,
+    target: Target,
+    cores: int,
+    verdicts: Verdicts = _NO_VERDICTS,
+    members: Mapping[str, ModelPlan] = _NO_MEMBERS,
 ) -> tuple[ModelPlan, ...]:
-    """One plan per Triton model: the pipeline's parts in order, then the ensemble.
+    """One plan per Triton model: the pipeline's own parts in order, then the ensemble.
 
     A spec without steps gives one model of the spec's own name. The function reads only the spec's example and warm-up
     files.
 
     Args:
         verdicts: results of trying a user's own Python in batches.
+        members: the models that callers of other specs in the pipeline see, by the names of these specs.
 
     Raises:
         RenderError: Triton would refuse the model, or silently do something else.
         SpecError: a file does not exist.
     """
     with spec.places_in_errors():
-        return _plan(spec, artifact, target, cores, verdicts)
+        return _plan(spec, artifact, target, cores, verdicts, members)
 
 
-def _plan(spec: Spec, artifact: Artifact, target: Target, cores: int, verdicts: Verdicts) -> tuple[ModelPlan, ...]:
+def _plan(
+    spec: Spec, artifact: Artifact, target: Target, cores: int, verdicts: Verdicts, members: Mapping[str, ModelPlan]
+) -> tuple[ModelPlan, ...]:
     if engine_of(artifact) and target == "cpu":
         raise RenderError(
             f"{spec.file} serving.variant",
@@ -76,17 +86,19 @@ def _plan(spec: Spec, artifact: Artifact, target: Target, cores: int, verdicts: 
             wanted=f"one of {', '.join(LLM_FORMS)}: it runs on GPUs",
             todo="say serving.generation.gpu.name, and build with --target nvidia",
         )
-    parts = read_parts(spec, artifact)
+    parts = read_parts(spec, artifact, members)
+    hold_to_members(spec, parts)
     whole = document_models(spec, parts)
-    wiring = connect_windows(parts, whole, f"{spec.file} pipeline")
+    wiring = connect_windows(spec, parts, whole)
     notes = hold_to_callers(spec, parts, wiring)
-    common = _Common(spec, artifact, wiring, _examples(spec, wiring.inputs), target, cores, whole)
-    models = tuple(_plan_part(part, common, verdicts.get(part.model)) for part in parts)
+    common = _Common(spec, artifact, wiring, _examples(spec, wiring.inputs), target, cores, members, whole)
+    every = tuple(part.member or _plan_part(part, common, verdicts.get(part.model)) for part in parts)
     if whole:
-        hold_to_windows(spec, parts, whole, models)
+        hold_to_windows(spec, parts, whole, every)
     notes = (*notes, *filter(None, (newer_note(spec), in_flight_note(spec))))
     own = tuple(f"{spec.name}: {note}" for note in notes)
-    *parts_before, called = (*models, _ensemble(common, models)) if spec.steps else models
+    models = tuple(model for part, model in zip(parts, every, strict=True) if not part.member)
+    *parts_before, called = (*models, _ensemble(common, every)) if spec.steps else models
     return (*parts_before, replace(called, notes=(*called.notes, *own)))
 
 
@@ -100,6 +112,8 @@ class _Common:
     examples: dict[str, bytes]
     target: Target
     cores: int
+    members: Mapping[str, ModelPlan] = field(default_factory=dict)
+    """The models of other specs in the pipeline, by the names of these specs."""
     document_models: frozenset[str] = frozenset()
     """Models whose request is one document in windows."""
 
@@ -168,10 +182,12 @@ def _host(part: Part, common: _Common) -> Host:
 
 
 def _largest_batch(part: Part, common: _Common) -> int:
-    """The network's largest batch, or that which a step's own section gives."""
+    """The network's largest batch, that of a pipeline's other networks, or that which a step's own section gives."""
     if part.model in common.document_models:
         return 0
     own = part.serving.max_batch_size if part.is_step else None
+    if own is None and not common.spec.model.has_network:
+        return batch_of_members(common.members)
     return plan_max_batch_size(common.spec, common.artifact) if own is None else own
 
 
@@ -280,8 +296,8 @@ def _warmup(part: Part, common: _Common, batch_sizes: Sequence[int]) -> Warmup:
         return listed(setting, inputs, controls, spec, f"{part.section}.model_warmup")
     if sequences is not None and sequences.state:
         return Warmup(note="no warm-up: Triton runs warm-up requests without the states of a sequence")
-    own = {own: examples[name] for own, name in common.wiring.client_inputs[part.model].items() if name in examples}
-    inputs = list(common.wiring.part_inputs[part.model].values())
+    own = {own: examples[name] for own, name in common.wiring.client_inputs[part.key].items() if name in examples}
+    inputs = list(common.wiring.part_inputs[part.key].values())
     if _lacks_warmup_settings(part) and not all(info.optional or info.name in own for info in inputs):
         return Warmup(note="no warm-up: Python of your own gets no made-up requests, unless it has model_warmup: auto")
     start = None if part.is_step else common.artifact.start
@@ -305,18 +321,11 @@ def _ensemble(common: _Common, models: Sequence[ModelPlan]) -> ModelPlan:
     """The model that clients call, with batches that every part can take; with windows, without a batch axis."""
     spec, wiring = common.spec, common.wiring
     sizes = {model.name: model.max_batch_size for model in models}
-    if 0 in sizes.values() and any(sizes.values()) and not common.document_models:
-        raise RenderError(
-            f"{spec.file} pipeline",
-            found=", ".join(f"{name} has max_batch_size {size}" for name, size in sizes.items()),
-            wanted="a batch axis in all parts, or in none",
-            todo="leave max_batch_size of the steps out",
-        )
     section, where = spec.model.ensemble, f"{spec.file} ensemble"
     plan = ModelPlan(
         name=spec.name,
         backend=None,
-        max_batch_size=min(sizes.values()),
+        max_batch_size=ensemble_batch(spec, sizes, whole=bool(common.document_models)),
         inputs=with_fields(wiring.inputs, section.input, f"{where}.input"),
         outputs=with_fields(wiring.outputs, section.output, f"{where}.output"),
         model_files=labels_of(section, spec, "ensemble"),

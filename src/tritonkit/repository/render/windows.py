@@ -42,16 +42,18 @@ def document_models(spec: Spec, parts: Sequence[Part]) -> frozenset[str]:
     return frozenset(part.model for part in parts) - {part.model for part in inner if not part.windows}
 
 
-def connect_windows(parts: tuple[Part, ...], whole: Collection[str], where: str) -> Wiring:
+def connect_windows(spec: Spec, parts: tuple[Part, ...], whole: Collection[str]) -> Wiring:
     """Join the parts, of which those that are not `whole` have an axis of windows in front."""
+    where, ensemble = f"{spec.file} pipeline", spec.model.ensemble
     if not whole:
-        return connect(parts, where)
-    wiring = connect(tuple(part if part.model in whole else _with_axis(part) for part in parts), where)
+        return connect(parts, where, ensemble)
+    wiring = connect(tuple(part if part.model in whole else _with_axis(part) for part in parts), where, ensemble)
+    models = {part.key: part.model for part in parts}
     own = {
-        model: inputs
-        if model in whole
+        key: inputs
+        if models[key] in whole
         else {name: replace(info, shape=info.shape[1:], axes=info.axes[1:]) for name, info in inputs.items()}
-        for model, inputs in wiring.part_inputs.items()
+        for key, inputs in wiring.part_inputs.items()
     }
     return replace(wiring, part_inputs=own)
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from tritonkit.errors import RenderError
 from tritonkit.repository.export.artifact import TensorInfo
+from tritonkit.repository.modelspec.document import nearest
+from tritonkit.repository.modelspec.fields import Ensemble
 from tritonkit.repository.render.parts import Part, Port
 from tritonkit.repository.render.values import EnsembleStep, TensorPlan
 
@@ -15,10 +17,10 @@ __all__ = ["Wiring", "connect"]
 
 @dataclass(frozen=True)
 class Wiring:
-    """The ensemble's steps, inputs and outputs, and the inputs of each part.
+    """The ensemble's steps, inputs and outputs, and the inputs of each part by its key.
 
-    `part_inputs[model][name]` has the part's shape, with each free axis replaced by the size or axis name from the
-    other end of the wire. `client_inputs[model][name]` names the ensemble's input, for those that a client sends.
+    `part_inputs[key][name]` has the part's shape, with each free axis replaced by the size or axis name from the
+    other end of the wire. `client_inputs[key][name]` names the ensemble's input, for those that a client sends.
     """
 
     steps: tuple[EnsembleStep, ...]
@@ -34,11 +36,22 @@ class _Edge:
 
     tensor: str
     producer: str | None
+    part: str
+    """The producer's key, which is no other part's."""
     info: TensorInfo
     consumers: list[str] = field(default_factory=list)
     needed: bool = False
     """Whether a consumer requires the tensor."""
+    listed: bool | None = None
+    """Whether the spec lists it among the tensors that callers get; None without such a list."""
     name: str = ""
+
+    @property
+    def is_output(self) -> bool:
+        """Whether callers get it."""
+        if self.producer is None:
+            return False
+        return not self.consumers if self.listed is None else self.listed
 
     @property
     def plan(self) -> TensorPlan:
@@ -46,12 +59,17 @@ class _Edge:
         return TensorPlan(self.name, self.info.dtype, self.info.shape, optional=optional)
 
 
-def connect(parts: tuple[Part, ...], where: str) -> Wiring:
+def connect(parts: tuple[Part, ...], where: str, ensemble: Ensemble = Ensemble()) -> Wiring:  # noqa: B008  frozen
     """Join the parts by tensor name, each input taking the latest tensor of its name.
 
-    Raises RenderError where two ends differ, or a part's outputs lead nowhere.
+    Args:
+        ensemble: the spec's section with the tensors that callers send and get, where they are listed.
+
+    Raises:
+        RenderError: two ends differ, a part's outputs lead nowhere, or a listed tensor does not exist.
     """
     edges, inputs, outputs = _edges(parts, where)
+    _list_outputs(edges, ensemble, where)
     _check_connected(parts, edges, where)
     # A language model stands alone and has text as input and as output. Triton tells a model's inputs from its
     # outputs; only an ensemble needs one name for each tensor.
@@ -60,51 +78,67 @@ def connect(parts: tuple[Part, ...], where: str) -> Wiring:
             edge.name = edge.tensor
     else:
         _name(edges, where)
-    optional = {(part.model, p.info.name) for part in parts for p in part.inputs if p.info.optional}
+    optional = {(part.key, p.info.name) for part in parts for p in part.inputs if p.info.optional}
     return Wiring(
         steps=tuple(
             EnsembleStep(
                 part.model,
-                {own: edge.name for own, edge in inputs[part.model].items()},
-                {own: edge.name for own, edge in outputs[part.model].items()},
+                {own: edge.name for own, edge in inputs[part.key].items()},
+                {own: edge.name for own, edge in outputs[part.key].items() if edge.consumers or edge.is_output},
             )
             for part in parts
         ),
         inputs=tuple(e.plan for e in edges if e.producer is None),
-        outputs=tuple(e.plan for e in edges if e.producer is not None and not e.consumers),
+        outputs=tuple(e.plan for e in edges if e.is_output),
         part_inputs={
-            model: {own: replace(edge.info, name=own, optional=(model, own) in optional) for own, edge in taken.items()}
-            for model, taken in inputs.items()
+            key: {own: replace(edge.info, name=own, optional=(key, own) in optional) for own, edge in taken.items()}
+            for key, taken in inputs.items()
         },
         client_inputs={
-            model: {own: edge.name for own, edge in taken.items() if edge.producer is None}
-            for model, taken in inputs.items()
+            key: {own: edge.name for own, edge in taken.items() if edge.producer is None}
+            for key, taken in inputs.items()
         },
     )
 
 
+def _list_outputs(edges: list[_Edge], ensemble: Ensemble, where: str) -> None:
+    """Mark the tensors that callers get, if the spec lists them; of several of one name the last."""
+    if ensemble.outputs is None:
+        return
+    latest = {edge.tensor: edge for edge in edges if edge.producer is not None}
+    for edge in edges:
+        edge.listed = edge.tensor in ensemble.outputs and latest.get(edge.tensor) is edge
+    for name in ensemble.outputs:
+        if name not in latest:
+            raise RenderError(
+                f"{where.removesuffix('pipeline')}ensemble.outputs",
+                found=f"{name}, which no part of the pipeline gives",
+                wanted=nearest(name, list(latest)),
+            )
+
+
 _Ends = dict[str, dict[str, _Edge]]
-"""Edges by model and by the model's own name for the tensor."""
+"""Edges by part and by the part's own name for the tensor."""
 
 
 def _edges(parts: tuple[Part, ...], where: str) -> tuple[list[_Edge], _Ends, _Ends]:
     """All tensors between the parts, and those that each part takes and gives."""
     edges: list[_Edge] = []
-    inputs: _Ends = {part.model: {} for part in parts}
-    outputs: _Ends = {part.model: {} for part in parts}
+    inputs: _Ends = {part.key: {} for part in parts}
+    outputs: _Ends = {part.key: {} for part in parts}
     latest: dict[str, _Edge] = {}
     for part in parts:
         for port in part.inputs:
             if port.tensor not in latest:
-                latest[port.tensor] = _Edge(port.tensor, None, _outside(port.info))
+                latest[port.tensor] = _Edge(port.tensor, None, "", _outside(port.info))
                 edges.append(latest[port.tensor])
-            edge = inputs[part.model][port.info.name] = latest[port.tensor]
+            edge = inputs[part.key][port.info.name] = latest[port.tensor]
             edge.info = _meet(edge, part, port, where)
             edge.consumers.append(part.model)
             edge.needed |= not port.info.optional
         for port in part.outputs:
-            edge = latest[port.tensor] = _Edge(port.tensor, part.model, _outside(port.info))
-            outputs[part.model][port.info.name] = edge
+            edge = latest[port.tensor] = _Edge(port.tensor, part.model, part.key, _outside(port.info))
+            outputs[part.key][port.info.name] = edge
             edges.append(edge)
     return edges, inputs, outputs
 
@@ -138,18 +172,22 @@ def _advice(one: TensorInfo, other: TensorInfo) -> str:
 
 
 def _check_connected(parts: tuple[Part, ...], edges: list[_Edge], where: str) -> None:
-    """Check that every part but the last feeds a later one. A misspelled name would otherwise cut the pipeline in two,
-    and Triton would serve both halves."""
-    for part in parts[:-1]:
-        outgoing = [e for e in edges if e.producer == part.model]
-        if any(e.consumers for e in outgoing):
+    """Check that every part feeds a later one or the callers. A misspelled name would otherwise cut the pipeline in
+    two, and Triton would serve both halves."""
+    for number, part in enumerate(parts):
+        outgoing = [e for e in edges if e.part == part.key]
+        unlisted = all(e.listed is None for e in outgoing)
+        if any(e.consumers or e.listed for e in outgoing) or (number == len(parts) - 1 and unlisted):
             continue
-        later = parts[parts.index(part) + 1]
+        later = parts[number + 1 :][:1]
         raise RenderError(
             f"{where} {part.model}",
             found=f"it gives {_list(e.info for e in outgoing)}, and no later part takes that",
-            wanted=f"an input of {later.model}: {_list(port.info for port in later.inputs)}",
-            todo="join the two names with outputs: or inputs: of the step",
+            wanted=f"an input of {later[0].model}: {_list(port.info for port in later[0].inputs)}"
+            if later
+            else "one of its outputs under ensemble.outputs",
+            todo="join the two names with outputs: or inputs: of the step, or list under ensemble.outputs all tensors"
+            " that callers get",
         )
 
 
@@ -157,7 +195,7 @@ def _name(edges: list[_Edge], where: str) -> None:
     """Give each tensor its name in the ensemble. Clients' inputs and outputs keep theirs; an inner tensor of a name
     that is taken gets a number."""
     taken: dict[str, _Edge] = {}
-    inner = [e for e in edges if e.producer is not None and e.consumers]
+    inner = [e for e in edges if e.producer is not None and not e.is_output]
     for e in (e for e in edges if e not in inner):
         if e.tensor in taken:
             raise RenderError(

@@ -11,7 +11,7 @@ from typing import Any
 
 from tritonkit.errors import GateError, SpecError, UsageError
 from tritonkit.repository.export.cache import BuildCache
-from tritonkit.repository.modelspec import Spec, load, load_all, load_readable
+from tritonkit.repository.modelspec import Spec, load_all, load_named, load_readable
 from tritonkit.repository.optimize.built import find_built
 from tritonkit.repository.optimize.results import Result, choose, judged, wanted_variants
 from tritonkit.repository.optimize.timing import find_timing
@@ -94,6 +94,8 @@ def collect(
     specs = load_all(root, tuple(names)) if names else _readable(root, say)
     reports = []
     for spec in specs:
+        if not spec.model.has_network:
+            continue  # its networks are specs of their own
         say(f"{spec.name}: reading the cache")
         report = replace(_read(spec, _others(spec, root), cache, threads, say), gpu_runs=gpu_runs(root, spec.name))
         if names and not report.results:
@@ -135,7 +137,7 @@ def _others(spec: Spec, root: Path) -> list[Spec]:
     others = []
     for target in TARGETS:
         with contextlib.suppress(SpecError):  # only what one target needs is missing
-            others.append(load(spec.folder, root, target))
+            others.append(load_named(root, spec.name, target))
     return [other for other in others if other.model != spec.model]
 
 
@@ -165,7 +167,7 @@ def _read(
     if (slow := slowest(results)) is not None:
         say(f"{spec.name}: profiling {slow.variant}")
         operators = profile_variant(spec, cache, slow, threads)
-    file, quality = f"models/{spec.name}/{spec.file.name}", spec.model.quality
+    file, quality = f"models/{spec.folder.name}/{spec.file.name}", spec.model.quality
     return ModelReport(
         spec.name,
         spec.model.description,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import tritonkit
 from tritonkit.repository.report.collect import ModelReport
+from tritonkit.repository.report.graph import Graph, draw
 from tritonkit.repository.report.rows import figure
 from tritonkit.repository.report.sections import section
 
@@ -43,18 +44,20 @@ def this_machine(cores: int, cpuinfo: Path = Path("/proc/cpuinfo")) -> Machine:
     return Machine(name, cores, platform.platform(aliased=True, terse=True))
 
 
-def render(reports: Sequence[ModelReport], machine: Machine, written: str) -> str:
+def render(reports: Sequence[ModelReport], machine: Machine, written: str, graphs: Sequence[Graph] = ()) -> str:
     """The page, which needs no other file and no address to be shown.
 
     Args:
         machine: the machine that measured.
         written: the time of writing, for people.
+        graphs: the pipelines to draw.
     """
     return (
         environment()
         .get_template("report.html.j2")
         .render(
             sections=[section(report) for report in reports],
+            drawings=[draw(graph) for graph in graphs],
             machine=machine,
             written=written,
             version=tritonkit.__version__,

@@ -16,7 +16,7 @@ import tritonkit
 from tritonkit.errors import RenderError, UsageError
 from tritonkit.operate.deploy.serverless.packages import Pin, pins, requirements
 from tritonkit.repository.export import sha256_file
-from tritonkit.repository.modelspec import Spec, load_all, load_readable, resolve, resolve_file
+from tritonkit.repository.modelspec import Spec, load_named, load_readable, resolve, resolve_file
 from tritonkit.repository.optimize.progress import Progress
 from tritonkit.repository.optimize.variants import FORMS, PLAIN, parse
 from tritonkit.repository.optimize.variants.int8_cpu import BITS_VARIABLE
@@ -65,7 +65,7 @@ def only_model(root: Path) -> str:
         UsageError: the project has several models, or none.
     """
     specs, failed = load_readable(root, every=True)
-    names = sorted([*(spec.name for spec in specs), *failed])
+    names = sorted([*(spec.name for spec in specs if not spec.entry), *failed])
     if len(names) != 1:
         raise UsageError("--model", found="none", wanted=f"one of {', '.join(names) or 'models/'}: a function has one")
     return names[0]
@@ -112,7 +112,13 @@ def bundle(
         GateError: the model does not pass its quality gate.
         RenderError: the model cannot run without Triton.
     """
-    [spec] = load_all(root, (name,))
+    spec = load_named(root, name)
+    if spec.members:
+        raise RenderError(
+            f"{spec.file} pipeline",
+            found="networks or models of other names",
+            wanted="a pipeline with one network, which a function runs without Triton",
+        )
     rendered = _rendered(spec, root, chosen_variant(spec, variant), progress)
     artifact = rendered[0].artifact
     files: dict[str, Content] = {}
