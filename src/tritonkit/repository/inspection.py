@@ -21,7 +21,7 @@ from tritonkit.repository.publish.rendering import Members
 from tritonkit.repository.render.parts import CALLS
 from tritonkit.repository.render.plan import plan_models
 from tritonkit.repository.render.values import ModelPlan, Target
-from tritonkit.repository.report.graph import CALLERS, Edge, Graph, Node
+from tritonkit.repository.report.graph import CALLERS, Edge, Node, PipelineGraph
 
 __all__ = ["Inspection", "declared_signature", "inspect_model"]
 
@@ -73,7 +73,7 @@ class Inspection:
         return {key: _text(value) for key, value in given.items() if value is not None}
 
     @property
-    def graph(self) -> Graph | None:
+    def graph(self) -> PipelineGraph | None:
         """The pipeline as a graph; None without a pipeline, or if its models are not known."""
         called = self.models[-1] if self.models else None
         return _graph(called, {plan.name: plan for plan in (*self.members.values(), *self.models)}) if called else None
@@ -174,8 +174,8 @@ def _models(spec: Spec, signature: Signature, target: Target, cores: int, member
     return plan_models(spec, planned, target, cores, members=members)
 
 
-def _graph(called: ModelPlan, plans: Mapping[str, ModelPlan]) -> Graph | None:
-    """The ensemble that callers see as a graph; None if it is no ensemble."""
+def _graph(called: ModelPlan, plans: Mapping[str, ModelPlan]) -> PipelineGraph | None:
+    """The ensemble that callers see as a graph; None for any other model."""
     if not called.steps:
         return None
     names = [step.model for step in called.steps]
@@ -196,7 +196,7 @@ def _graph(called: ModelPlan, plans: Mapping[str, ModelPlan]) -> Graph | None:
     edges = tuple(
         Edge(name, text.partition(" ")[2], source, tuple(targets[name])) for name, (source, text) in sources.items()
     )
-    return Graph(called.name, f"a pipeline of {len(nodes)} models, {_batches(called)}", nodes, edges)
+    return PipelineGraph(called.name, f"a pipeline of {len(nodes)} models, {_batches(called)}", nodes, edges)
 
 
 def _words(plan: ModelPlan) -> str:

@@ -337,7 +337,7 @@ def check_repository(
         for spec in specs:
             jobs: dict[str, Job] = {}
             artifact = run.artifact(spec, made, jobs)
-            assert artifact is not None  # noqa: S101  this is no dry run
+            assert artifact is not None  # noqa: S101  a dry run alone has none
             count = cores or recorded_cores(out, spec.name) or machine_cores()
             members = {member.name: made.called[member.name] for member in spec.members.values()}
             made.add(spec, run.render(spec, artifact, jobs.get(artifact.variant), count, members, trial=False))

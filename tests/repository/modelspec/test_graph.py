@@ -51,7 +51,7 @@ def test_a_network_in_a_pipeline_is_a_spec_of_its_own(page: WriteModel) -> None:
 
 
 def test_specs_come_after_those_that_they_need(root: Path, page: WriteModel) -> None:
-    """By all names, by one, and by that of an entry; a spec that two pipelines have comes once."""
+    """They are found by all names, by one, and by that of an entry; a spec that two pipelines have comes once."""
     page(PAGE, "page", **ONNX)
     page(PAGE.replace("page", "all_pages"), "all_pages", **ONNX)
     names = [spec.name for spec in load_all(root)]

@@ -30,12 +30,12 @@ def project(root: Path, write_model: WriteModel) -> WriteModel:
 
 
 def actions(root: Path, *names: str) -> dict[str, str]:
-    """What a build does with each Triton model."""
+    """The action of a build for each Triton model."""
     return {change.model: change.action for change in build_repository(root, names, cores=2).changes}
 
 
 def test_a_pipeline_is_built_with_what_it_needs(root: Path, project: WriteModel) -> None:
-    """By its name, each model before the ensemble that has it; a second build recognizes all."""
+    """Its name is enough, and each model comes before the ensemble that has it; a second build recognizes all."""
     assert actions(root, "page") == dict.fromkeys(MODELS, "new version")
     assert actions(root, "page") == dict.fromkeys(MODELS, "unchanged")
     header = (root / "model_repository" / "page_one" / "config.pbtxt").read_text().partition("\n")[0]

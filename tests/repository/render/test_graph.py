@@ -31,7 +31,7 @@ def network(inputs: dict[str, list[Any]], outputs: dict[str, list[Any]]) -> byte
 FILES = {
     "probe__onnx": network({"x": ["batch", 4]}, {"y": ["batch", 4]}),
     "wide__onnx": network({"x": ["batch", 8]}, {"y": ["batch", 8]}),
-    "one__onnx": network({"x": [1, 4]}, {"y": [1, 4]}),
+    "one__onnx": network({"x": [4]}, {"y": [4]}),
     "sum__onnx": network({"a": ["batch", 4], "b": ["batch", 4]}, {"s": ["batch", 4]}),
 }
 SUM = {"name": "sum", "network": {"onnx": "sum.onnx"}, "inputs": {"a": "left", "b": "right"}}
@@ -138,7 +138,8 @@ UNBATCHED = part("last", inputs="z", max_batch_size=0, file="one")
 @pytest.mark.parametrize(
     ("pipeline", "ensemble", "where", "message"),
     [
-        ([FIRST, part("last", inputs="zz")], {}, "pipeline page_first", "it gives y FP32 [4], and no later part"),
+        ([FIRST, part("dead", "w", "z"), LAST], {}, "pipeline page_dead", "it gives y FP32 [4], and no later part"),
+        ([FIRST, part("last", inputs="zz")], {}, "pipeline.last", "a tensor that is there: 'z'"),
         ([FIRST, part("wide", inputs="z", file="wide")], {}, "pipeline z", "page_wide takes x FP32 [8]"),
         ([FIRST, MISSPELLED], {}, "pipeline.sum", "page_sum takes rigth, which no part before it gives"),
         (CYCLE, {}, "pipeline.sum", "takes late, which page_last gives only after it"),

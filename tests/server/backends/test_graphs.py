@@ -111,7 +111,8 @@ def test_a_diamond_gives_onnx_runtimes_answers(repository: Path, client: Client,
         assert reply.keys() == {"vector", "left", "joined"}
         for name, expected in {"vector": vector, "left": left, "joined": joined}.items():
             np.testing.assert_allclose(reply[name], expected, rtol=1e-4, atol=1e-4)
-        assert 1e-4 < np.abs(left - right).max() < 1.0  # INT8 differs from FP32, and not by much
+        # INT8 differs from FP32, and not by much.
+        assert 1e-4 < np.abs(left - right).max() / np.abs(right).max() < 0.05
 
 
 def test_an_encoder_that_is_shared(repository: Path, client: Client, random: np.random.Generator) -> None:

@@ -222,10 +222,10 @@ def tuned(spec: Spec, point: Point, root: Path, target: Target = "cpu") -> Spec:
     changed: dict[str, Any] = {"serving": _serving(spec, point, target)}
     if point.buckets:
         changed["pipeline"] = tuple(_padded(step, point) for step in spec.model.pipeline)
-    return resolve(spec.folder, spec.model.model_copy(update=changed), root)
+    return resolve(spec.folder, spec.model.model_copy(update=changed), root, entry=spec.entry)
 
 
-def _tokenizes(part: PipelineStep | str) -> bool:
+def _tokenizes(part: object) -> bool:
     return isinstance(part, PipelineStep) and part.step == TOKENIZE
 
 

@@ -17,7 +17,7 @@ from tritonkit.machine import cores
 if TYPE_CHECKING:
     from collections.abc import Set
 
-    from tritonkit.repository.report import Graph
+    from tritonkit.repository.report import PipelineGraph
 
 __all__ = ["command"]
 
@@ -60,7 +60,7 @@ def command(
     note(f"{variants} of {_many(len(reports), 'model')}: {file}")
 
 
-def _graphs(project: Path, reported: Set[str]) -> list[Graph]:
+def _graphs(project: Path, reported: Set[str]) -> list[PipelineGraph]:
     """The pipelines of the reported models, as far as their files tell them."""
     from tritonkit.repository.inspection import inspect_model
     from tritonkit.repository.modelspec import load_readable

@@ -38,7 +38,7 @@ def check_pipeline(model: ModelFile) -> None:
 
 def _check_without_network(model: ModelFile) -> None:
     """Refuse sections that would be about a network that the spec does not have."""
-    given = [name for name in ("network", "quality", "optimize") if name in model.model_fields_set]
+    given = [*filter(model.model_fields_set.__contains__, ("network", "quality", "optimize"))]
     given += [f"serving.{name}" for name in sorted(model.serving.model_fields_set - _OF_A_GRAPH)]
     if given:
         raise ValueError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from tritonkit.errors import RenderError
 from tritonkit.repository.export.artifact import TensorInfo
@@ -11,62 +11,70 @@ from tritonkit.repository.modelspec.document import nearest
 from tritonkit.repository.render.parts import Part
 from tritonkit.repository.render.wiring import Wiring
 
-__all__ = ["hold_to_callers"]
+__all__ = ["hold_to_callers", "hold_to_order"]
 
 
 def hold_to_callers(spec: Spec, parts: Sequence[Part], wiring: Wiring) -> tuple[str, ...]:
-    """A note for each input that callers send to a later part.
+    """A note for each input that callers send to a later part, unless the spec lists what they send.
 
     Raises:
-        RenderError: no part gives an input of a network, or of any part where several networks are, and nobody declared
-            it. Callers would have to send it without being told, often in a length that only a step knows.
+        RenderError: no step gives an input of the network and nobody declared it. Callers would have to send it without
+            being told, often in a length that only a step knows.
     """
-    listed = spec.model.ensemble.inputs
-    if listed is not None:
-        _hold_to_list(spec, parts, wiring, listed)
-        return ()
+    if spec.members or spec.model.ensemble.inputs is not None:
+        return ()  # `hold_to_order` has looked
     notes: list[str] = []
     declared = set(wiring.client_inputs[parts[0].key].values())
     for part in parts[1:]:
         sent = wiring.client_inputs[part.key]
         new = {own: name for own, name in sent.items() if name not in declared}
         declared |= set(new.values())
-        if spec.members:
-            _hold_to_list(spec, (part,), wiring, tuple(declared - set(new.values())))
-        elif not part.is_step:
+        if not part.is_step:
             _hold_network(spec, part, sent, new)
         infos = {port.info.name: port.info for port in part.inputs}
         notes += [_note(part, name, infos[own]) for own, name in new.items()]
     return tuple(notes)
 
 
-def _hold_to_list(spec: Spec, parts: Sequence[Part], wiring: Wiring, listed: Sequence[str]) -> None:
-    """Check that these parts take no tensor from callers that is not listed; with all parts, that each listed one is
-    taken."""
-    given = {name for step in wiring.steps for name in step.output_map.values()}
-    for part in parts:
-        for own, name in wiring.client_inputs[part.key].items():
-            if name in listed or next(port.info.optional for port in part.inputs if port.info.name == own):
-                continue
-            later = next((step.model for step in wiring.steps if name in step.output_map.values()), "")
-            raise RenderError(
-                f"{spec.file} {part.section.removesuffix('.serving')}",
-                found=f"{part.model} takes {name}, "
-                + (f"which {later} gives only after it" if later else "which no part before it gives"),
-                wanted="parts in the order of their tensors, without a cycle"
-                if later
-                else f"a tensor that is there: {nearest(name, sorted({*given, *listed}))}",
-                todo=f"join the names with inputs: or outputs: of an entry; if callers are to send {name}, list all"
-                " that they send under ensemble: {inputs: [...]}",
-            )
-    sent = {name for names in wiring.client_inputs.values() for name in names.values()}
-    for name in spec.model.ensemble.inputs or ():
-        if name not in sent:
-            raise RenderError(
-                f"{spec.file} ensemble.inputs",
-                found=f"{name}, which no part of the pipeline takes from callers",
-                wanted=nearest(name, sorted(sent)),
-            )
+def hold_to_order(spec: Spec, parts: Sequence[Part]) -> None:
+    """Check where several networks are, or the spec lists what callers send, that each tensor is there when a part
+    takes it.
+
+    Raises:
+        RenderError: a part takes a tensor that no part before it gives, and that callers do not send; or no part takes
+            a tensor that callers send.
+    """
+    listed = spec.model.ensemble.inputs
+    if listed is None and not spec.members:
+        return
+    sent = {port.tensor for port in parts[0].inputs} if listed is None else set(listed)
+    there, taken = set(sent), set()
+    for place, part in enumerate(parts):
+        for port in part.inputs:
+            if port.tensor not in there and not port.info.optional:
+                raise _not_there(spec, part, port.tensor, parts[place:], there)
+        taken |= {port.tensor for port in part.inputs}
+        there |= {port.tensor for port in part.outputs}
+    if unused := [name for name in listed or () if name not in taken]:
+        raise RenderError(
+            f"{spec.file} ensemble.inputs",
+            found=f"{unused[0]}, which no part of the pipeline takes",
+            wanted=nearest(unused[0], sorted(taken)),
+        )
+
+
+def _not_there(spec: Spec, part: Part, tensor: str, later: Sequence[Part], there: Collection[str]) -> RenderError:
+    giver = next((one.model for one in later if tensor in [port.tensor for port in one.outputs]), "")
+    return RenderError(
+        f"{spec.file} {part.section.removesuffix('.serving')}",
+        found=f"{part.model} takes {tensor}, "
+        + (f"which {giver} gives only after it" if giver else "which no part before it gives"),
+        wanted="parts in the order of their tensors, without a cycle"
+        if giver
+        else f"a tensor that is there: {nearest(tensor, sorted(there))}",
+        todo=f"join the names with inputs: or outputs: of an entry; if callers are to send {tensor}, list all that"
+        " they send under ensemble: {inputs: [...]}",
+    )
 
 
 def _note(part: Part, name: str, info: TensorInfo) -> str:

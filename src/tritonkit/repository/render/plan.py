@@ -20,7 +20,7 @@ from tritonkit.repository.render.batching import (
     plan_padding,
     warm_batches,
 )
-from tritonkit.repository.render.callers import hold_to_callers
+from tritonkit.repository.render.callers import hold_to_callers, hold_to_order
 from tritonkit.repository.render.engines import engine_of
 from tritonkit.repository.render.fields import (
     check_fields,
@@ -88,6 +88,7 @@ def _plan(
         )
     parts = read_parts(spec, artifact, members)
     hold_to_members(spec, parts)
+    hold_to_order(spec, parts)
     whole = document_models(spec, parts)
     wiring = connect_windows(spec, parts, whole)
     notes = hold_to_callers(spec, parts, wiring)

@@ -10,8 +10,8 @@
 """
 
 from tritonkit.repository.report.collect import ModelReport, collect
-from tritonkit.repository.report.graph import Graph
+from tritonkit.repository.report.graph import PipelineGraph
 from tritonkit.repository.report.operators import Operators
 from tritonkit.repository.report.page import Machine, render, this_machine
 
-__all__ = ["Graph", "Machine", "ModelReport", "Operators", "collect", "render", "this_machine"]
+__all__ = ["Machine", "ModelReport", "Operators", "PipelineGraph", "collect", "render", "this_machine"]

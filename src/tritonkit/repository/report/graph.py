@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-__all__ = ["CALLERS", "Drawing", "Edge", "Graph", "Node", "draw"]
+__all__ = ["CALLERS", "Drawing", "Edge", "Node", "PipelineGraph", "draw"]
 
 CALLERS = "callers"
 """The name of callers as the source or the target of a tensor."""
@@ -33,7 +33,7 @@ class Edge:
 
 
 @dataclass(frozen=True)
-class Graph:
+class PipelineGraph:
     """A pipeline's parts in order, and the tensors between them and the callers."""
 
     name: str
@@ -59,7 +59,7 @@ class Graph:
 
 
 @dataclass(frozen=True)
-class Box:
+class DrawnBox:
     """A part or a tensor of a drawing; `x` and `y` are its center."""
 
     title: str
@@ -79,10 +79,10 @@ class Box:
 class Drawing:
     """A graph whose boxes have places: rows from the callers down to the callers."""
 
-    graph: Graph
+    graph: PipelineGraph
     width: float
     height: float
-    boxes: tuple[Box, ...]
+    boxes: tuple[DrawnBox, ...]
     lines: tuple[str, ...]
     """The paths between the boxes, for SVG."""
 
@@ -114,7 +114,7 @@ class _Place:
         return max(len(title), 0.9 * len(words)) * _LETTER + 20
 
 
-def draw(graph: Graph) -> Drawing:
+def draw(graph: PipelineGraph) -> Drawing:
     """Place the parts in rows, each below all tensors that it takes, and lines that cross no box."""
     places: dict[str, _Place] = {}
     tensors: dict[Edge, _Place] = {}
@@ -144,7 +144,7 @@ def draw(graph: Graph) -> Drawing:
     return _laid_out(graph, every)
 
 
-def _laid_out(graph: Graph, every: Sequence[_Place]) -> Drawing:
+def _laid_out(graph: PipelineGraph, every: Sequence[_Place]) -> Drawing:
     """The drawing of places whose rows are known: in each row ordered by what is above, then centered."""
     rows: dict[int, list[_Place]] = {}
     for one in every:
@@ -158,7 +158,7 @@ def _laid_out(graph: Graph, every: Sequence[_Place]) -> Drawing:
             one.x = left + (one.width + _GAP) / 2
             left += one.width + _GAP
     boxes = tuple(
-        Box(one.box[0], one.box[1], one.x, _y(one), one.width, one.box[2]) for one in every if one.box is not None
+        DrawnBox(one.box[0], one.box[1], one.x, _y(one), one.width, one.box[2]) for one in every if one.box is not None
     )
     lines = tuple(_line(up, one) for one in every for up in one.above)
     return Drawing(graph, width, ROW * len(rows), boxes, lines)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import tritonkit
 from tritonkit.repository.report.collect import ModelReport
-from tritonkit.repository.report.graph import Graph, draw
+from tritonkit.repository.report.graph import PipelineGraph, draw
 from tritonkit.repository.report.rows import figure
 from tritonkit.repository.report.sections import section
 
@@ -44,7 +44,7 @@ def this_machine(cores: int, cpuinfo: Path = Path("/proc/cpuinfo")) -> Machine:
     return Machine(name, cores, platform.platform(aliased=True, terse=True))
 
 
-def render(reports: Sequence[ModelReport], machine: Machine, written: str, graphs: Sequence[Graph] = ()) -> str:
+def render(reports: Sequence[ModelReport], machine: Machine, written: str, graphs: Sequence[PipelineGraph] = ()) -> str:
     """The page, which needs no other file and no address to be shown.
 
     Args:

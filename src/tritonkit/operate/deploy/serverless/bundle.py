@@ -144,7 +144,7 @@ def bundle(
 def _rendered(spec: Spec, root: Path, variant: str, progress: Progress | None) -> list[Rendered]:
     """The Triton models of a spec that is served in this variant by one core."""
     serving = spec.model.serving.model_copy(update={"variant": variant})
-    spec = resolve(spec.folder, spec.model.model_copy(update={"serving": serving}), root)
+    spec = resolve(spec.folder, spec.model.model_copy(update={"serving": serving}), root, entry=spec.entry)
     with _any_x86():
         artifact = build_artifact(root, spec, progress)
     return render_models(spec, artifact, root, "cpu", 1)
