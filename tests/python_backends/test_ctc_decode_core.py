@@ -272,3 +272,21 @@ def test_zeros_are_no_probabilities_and_harmless(vocabulary: Vocabulary) -> None
     texts, scores = decode(np.zeros((1, 3, len(TOKENS)), np.float32), [3], vocabulary, Settings(probabilities=True))
     assert texts[0, 0] == b""
     assert np.isfinite(scores).all()
+
+
+def test_the_mean_score_is_that_of_the_tokens(tmp_path: Path) -> None:
+    """The first frame of each token counts, blanks and repeats do not; logits give what their probabilities give."""
+    vocabulary = vocabulary_of(tmp_path, "<blk>\na\nb\n")
+    likely = np.float32([[[0.1, 0.8, 0.1], [0.2, 0.7, 0.1], [0.9, 0.05, 0.05], [0.1, 0.6, 0.3], [0.2, 0.2, 0.6]]])
+    for values, settings in (
+        (likely, Settings(scores="mean", probabilities=True)),
+        (np.log(likely) + 7, Settings(scores="mean")),
+    ):
+        texts, scores = decode(values, [5], vocabulary, settings)
+        assert texts[0, 0] == b"aab"
+        assert scores[0, 0] == pytest.approx((0.8 + 0.6 + 0.6) / 3, abs=1e-5)
+        assert decode(values, [0], vocabulary, settings)[1][0, 0] == 0
+    with pytest.raises(ValueError, match="parameter scores: found 'mean' with a beam of 2"):
+        Settings(scores="mean", beam=2)
+    with pytest.raises(ValueError, match="parameter scores: found 'best'"):
+        Settings(scores="best")

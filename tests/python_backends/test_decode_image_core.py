@@ -12,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from tests.python_backends.adapters import Request, adapter, images
+
 RAW = {"scale": 1.0, "resample": "nearest"}  # the 0..255 values themselves
 
 
@@ -416,3 +418,44 @@ def test_unfit_parameters_are_refused(values: dict[str, object], message: str) -
     """Each parameter names itself, what was found and what was wanted."""
     with pytest.raises(ValueError, match=message):
         Settings(**values)
+
+
+@pytest.mark.parametrize(
+    ("resize", "size", "to", "expected"),
+    [
+        ("at_least", (100, 50), 64, (128, 64)),
+        ("at_least", (130, 90), 64, (128, 96)),
+        ("at_least", (5, 5), 64, (64, 64)),
+        ("at_least", (1000, 10), 64, (512, 32)),
+        ("at_most", (100, 50), 64, (64, 32)),
+        ("at_most", (60, 20), 64, (64, 32)),
+        ("at_most", (6, 300), 64, (32, 64)),
+    ],
+)
+def test_sizes_of_their_own_are_multiples(
+    resize: str, size: tuple[int, int], to: int, expected: tuple[int, int]
+) -> None:
+    """The shorter side is enlarged to a length, or the longer shrunk, and both are rounded; a side is never 0."""
+    settings = Settings(height=32, width=32, resize=resize, resize_to=to)
+    picture = noise(size[1], size[0])
+    pixels, source = decode_sized(encoded(picture), settings)
+    assert pixels.shape == (3, expected[1], expected[0])
+    assert source == size[::-1]
+    same = np.asarray(picture.resize(expected, Image.Resampling.BILINEAR), np.float32).transpose(2, 0, 1) / 255
+    np.testing.assert_allclose(pixels, same, atol=1e-6)
+
+
+def test_images_of_a_request_have_one_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sizes of their own may differ between requests, and not in one; both layouts and no image at all are answered."""
+    wide, high = encoded(noise(32, 64)), encoded(noise(64, 32))
+    shapes = {"NCHW": (2, 3, 32, 64), "NHWC": (2, 32, 64, 3)}
+    for layout, shape in shapes.items():
+        own = {"height": "32", "width": "32", "resize": "at_most", "resize_to": "64", "layout": layout}
+        model = adapter("decode_image", monkeypatch, **own)
+        requests = [images(wide, wide), images(high), images(wide, high), images()]
+        one, other, error, none = model.execute([Request(image=image) for image in requests])
+        assert one.shape == shape
+        assert sorted(other.shape) == sorted((1, *shape[1:]))
+        assert "item 1: resized it is" in error.text
+        assert error.kind == "invalid"
+        assert len(none) == 0

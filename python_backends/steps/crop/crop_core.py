@@ -160,7 +160,7 @@ def _upright(image: Image.Image, box: np.ndarray, settings: Settings) -> np.ndar
 def _warped(image: Image.Image, corners: np.ndarray, settings: Settings) -> np.ndarray | None:
     """A quadrilateral in its own size, then resized."""
     width, height = _sides(corners)
-    if min(width, height) < THINNEST or not _check_convex(corners):
+    if min(width, height) < THINNEST or not check_convex(corners):
         return None
     if _is_tall(width, height, settings):
         corners, width, height = np.roll(corners, -1, axis=0), height, width
@@ -176,7 +176,7 @@ def _warped(image: Image.Image, corners: np.ndarray, settings: Settings) -> np.n
     return placed(warped, placement, settings)
 
 
-def _check_convex(corners: np.ndarray) -> bool:
+def check_convex(corners: np.ndarray) -> bool:
     """Whether a quadrilateral has an area; ValueError if its sides cross, turn back or make a triangle."""
     sides = np.roll(corners, -1, axis=0) - corners
     after = np.roll(sides, -1, axis=0)
@@ -201,8 +201,13 @@ def corners_of(rotated: np.ndarray) -> np.ndarray:
 def perspective(size: tuple[int, int], corners: np.ndarray) -> list[float]:
     """Pillow's coefficients, which lead from an image of this size to the quadrilateral with these corners."""
     width, height = size
+    return projection(np.array([(0, 0), (width, 0), (width, height), (0, height)]), corners)
+
+
+def projection(start: np.ndarray, corners: np.ndarray) -> list[float]:
+    """Pillow's coefficients, which lead from four points [4, 2] of the new image to those of the old one."""
     rows, values = [], []
-    for (x, y), (u, v) in zip([(0, 0), (width, 0), (width, height), (0, height)], corners, strict=True):
+    for (x, y), (u, v) in zip(start, corners, strict=True):
         rows += [[x, y, 1, 0, 0, 0, -u * x, -u * y], [0, 0, 0, x, y, 1, -v * x, -v * y]]
         values += [u, v]
     try:

@@ -20,6 +20,7 @@ LEAST = -12.0  # the search skips tokens less likely than this, relative to the 
 ROUNDED = 1e-3  # a probability may be that much above 1
 SMALLEST = 1e-37  # probabilities below, and zeros, count as this one
 LENGTHS = ("all", "frames", "samples", "attention_mask")
+SCORES = ("path", "mean")
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class Settings:
     lowercase: bool = False
     probabilities: bool = False
     beam: int = 1
+    scores: str = "path"
     length: str = "all"
     stride: int = 320
     field: int = 400
@@ -41,6 +43,10 @@ class Settings:
         """Raise ValueError for values that the step cannot use."""
         if self.length not in LENGTHS:
             raise ValueError(f"parameter length: found '{self.length}', wanted one of {', '.join(LENGTHS)}")
+        if self.scores not in SCORES:
+            raise ValueError(f"parameter scores: found '{self.scores}', wanted one of {', '.join(SCORES)}")
+        if self.scores == "mean" and self.beam > 1:
+            raise ValueError(f"parameter scores: found 'mean' with a beam of {self.beam}, wanted a beam of 1, or 'path'")
         for name in ("beam", "stride", "field", "max_prefixes"):
             if getattr(self, name) < 1:
                 raise ValueError(f"parameter {name}: found {getattr(self, name)}, wanted at least 1")
@@ -53,7 +59,8 @@ class Settings:
 def decode(
     logits: np.ndarray, frames: Sequence[int], vocabulary: Vocabulary, settings: Settings
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The text of each item, and its log-probability: of the best path, or with a beam of the text.
+    """The text of each item, and its log-probability: of the best path, or with a beam of the text; or the mean
+    probability of its tokens, 0 without any.
 
     Args:
         logits: float32 [batch, frames, classes]: logits or log-probabilities; probabilities if the settings say so.
@@ -79,9 +86,13 @@ def decode(
                 f"item {item}: {len(rows)} frames with a beam of {settings.beam} may take {len(rows) * settings.beam}"
                 f" prefixes; at most {settings.max_prefixes} are taken (parameter max_prefixes)"
             )
-        likely = _logarithms(rows, item) if settings.probabilities else _log_softmax(rows, item)
-        search = _best_path if settings.beam == 1 else _best_text
-        ids, scores[item, 0] = search(likely, vocabulary.blank, settings.beam)
+        if settings.probabilities:
+            _check_probabilities(rows, item)
+        if settings.beam > 1:
+            likely = _logarithms(rows) if settings.probabilities else _log_softmax(rows, item)
+            ids, scores[item, 0] = _best_text(likely, vocabulary.blank, settings.beam)
+        else:
+            ids, scores[item, 0] = _best_path(rows, item, vocabulary.blank, settings)
         text = vocabulary.text(ids)
         texts[item, 0] = (text.lower() if settings.lowercase else text).encode()
     return texts, scores
@@ -99,21 +110,29 @@ def _log_softmax(rows: np.ndarray, item: int) -> np.ndarray:
     return logarithms
 
 
-def _logarithms(rows: np.ndarray, item: int) -> np.ndarray:
-    """Logarithms of probabilities, float64 [frames, classes]."""
-    fits = (rows >= 0) & (rows <= 1 + ROUNDED)
-    if not fits.all():
-        frame, token = np.argwhere(~fits)[0]
+def _check_probabilities(rows: np.ndarray, item: int) -> None:
+    if rows.size and not (rows.min() >= 0 and rows.max() <= 1 + ROUNDED):  # not so with NaN either
+        frame, token = np.argwhere(~((rows >= 0) & (rows <= 1 + ROUNDED)))[0]
         raise ValueError(f"item {item}, frame {frame}: found {rows[frame, token]}, wanted a probability, 0 to 1")
+
+
+def _logarithms(rows: np.ndarray) -> np.ndarray:
+    """Logarithms of probabilities, float64 of the same shape."""
     logarithms: np.ndarray = np.log(np.clip(rows.astype(np.float64), SMALLEST, 1))
     return logarithms
 
 
-def _best_path(likely: np.ndarray, blank: int, _: int) -> tuple[list[int], float]:
-    """The ids of the most likely token of each frame, and the probability of this path."""
-    path = likely.argmax(axis=1)
-    ids = [token for token, _ in groupby(path.tolist()) if token != blank]
-    return ids, float(likely.max(axis=1).sum())
+def _best_path(rows: np.ndarray, item: int, blank: int, settings: Settings) -> tuple[list[int], float]:
+    """The ids of the most likely token of each frame, and the score: one logarithm for each frame is all it needs."""
+    path = rows.argmax(axis=1)
+    if settings.probabilities:
+        likely = _logarithms(rows[np.arange(len(rows)), path])
+    else:
+        likely = _log_softmax(rows, item).max(axis=1)
+    kept = (path != blank) & (np.diff(path, prepend=-1) != 0)
+    if settings.scores == "path":
+        return path[kept].tolist(), float(likely.sum())
+    return path[kept].tolist(), float(np.exp(likely[kept]).mean()) if kept.any() else 0.0
 
 
 _End = int | tuple[int, int]

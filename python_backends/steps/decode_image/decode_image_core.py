@@ -11,13 +11,13 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import decode_image_jpeg
 import decode_image_png
 import decode_image_webp
 import numpy as np
-from decode_image_geometry import Placement, check_frame, place, want
+from decode_image_geometry import OWN_SIZES, RESIZES, Placement, check_frame, place, want
 from PIL import Image
 from PIL.ImageFile import ImageFile
 from PIL.JpegImagePlugin import JpegImageFile
@@ -75,10 +75,11 @@ class PixelSettings:
     max_bytes: int = 32 * 1024 * 1024
     max_decoded_bytes: int = 192 * 1024 * 1024
     max_batch_decoded_bytes: int = 2048 * 1024 * 1024
+    resizes: ClassVar[tuple[str, ...]] = RESIZES
 
     def __post_init__(self) -> None:
         """Raise ValueError for values that the step cannot use."""
-        check_frame(self)
+        check_frame(self, self.resizes)
         for name in LIMITS:
             want(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
         want(self.channels in (1, 3), "channels", self.channels, "1 (gray) or 3 (RGB)")
@@ -101,7 +102,7 @@ class PixelSettings:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """The shape of an image's pixels."""
+        """The shape of an image's pixels, where all have one."""
         if self.layout == "NHWC":
             return self.height, self.width, self.channels
         return self.channels, self.height, self.width
@@ -112,6 +113,7 @@ class Settings(PixelSettings):
     """The step's parameters."""
 
     image_size: bool = False
+    resizes: ClassVar[tuple[str, ...]] = RESIZES + OWN_SIZES
 
 
 def decoded_bytes(data: bytes, settings: PixelSettings) -> int:
@@ -278,7 +280,7 @@ def placed(image: Image.Image, placement: Placement, settings: PixelSettings) ->
     image = image.convert("L" if settings.channels == 1 else "RGB")
     width, height = placement.size
     values = np.asarray(image).reshape(height, width, settings.channels)
-    if placement.size == (settings.width, settings.height):
+    if placement.size == (settings.width, settings.height) or settings.resize in OWN_SIZES:
         return values
     left, top = placement.at
     padded = np.full((settings.height, settings.width, settings.channels), settings.pad_value, dtype=np.uint8)

@@ -6,6 +6,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 RESIZES = ("stretch", "crop", "letterbox", "shortest")
+OWN_SIZES = ("at_least", "at_most")
+"""Ways to resize after which each image has a size of its own."""
+LONGEST = 8
+"""With `at_least` the longer side is at most that many times `resize_to`."""
 
 Size = tuple[int, int]  # width, height
 Box = tuple[float, float, float, float]  # left, top, right, bottom
@@ -24,11 +28,11 @@ class Frame(Protocol):
 
     @property
     def resize(self) -> str:
-        """One of `RESIZES`."""
+        """One of `RESIZES`, or for decode_image of `OWN_SIZES`."""
 
     @property
     def resize_to(self) -> int:
-        """Length of the shorter side, for crop and shortest."""
+        """Length of the shorter side, for crop, shortest and at_least, or of the longer one, for at_most."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +56,11 @@ def want(holds: bool, name: str, value: object, expected: str) -> None:
         raise ValueError(f"parameter {name}: found {value}, wanted {expected}")
 
 
-def check_frame(frame: Frame) -> None:
+def check_frame(frame: Frame, resizes: tuple[str, ...] = RESIZES) -> None:
     """Raise ValueError for values that fit no image."""
     for name in ("height", "width", "resize_to"):
         want(getattr(frame, name) >= 1, name, getattr(frame, name), "at least 1")
-    want(frame.resize in RESIZES, "resize", frame.resize, f"one of {', '.join(RESIZES)}")
+    want(frame.resize in resizes, "resize", frame.resize, f"one of {', '.join(resizes)}")
     if frame.resize == "crop":
         side = max(frame.height, frame.width)
         want(frame.resize_to >= side, "resize_to", frame.resize_to, f"at least {side}")
@@ -77,6 +81,8 @@ def place(size: Size, frame: Frame) -> Placement:
         return Placement(whole, target, (0, 0))
     if frame.resize == "crop":
         return Placement(_center(size, target, frame.resize_to), target, (0, 0))
+    if frame.resize in OWN_SIZES:
+        return Placement(whole, _own_size(size, target, frame), (0, 0))
     if frame.resize == "shortest":
         return Placement(whole, _shortest(size, target, frame.resize_to), (0, 0))
     fitted = _fitted(size, target)
@@ -95,6 +101,19 @@ def _shortest(size: Size, target: Size, shorter: int) -> Size:
     """The size with this shorter side; a smaller one where that is larger than the network's image."""
     width, height = (shorter * side // min(size) for side in size)
     return (width, height) if width <= target[0] and height <= target[1] else _fitted(size, target)
+
+
+def _own_size(size: Size, multiples: Size, frame: Frame) -> Size:
+    """The size that an image of this one gets: multiples of the frame's width and height, at least one of each."""
+    most = frame.resize_to / max(size)
+    if frame.resize == "at_least":
+        ratio = min(max(1.0, frame.resize_to / min(size)), LONGEST * most)
+    else:
+        ratio = min(1.0, most)
+    width, height = (
+        max(1, round(int(side * ratio) / multiple)) * multiple for side, multiple in zip(size, multiples, strict=True)
+    )
+    return width, height
 
 
 def _center(size: Size, target: Size, shorter: int) -> Box:

@@ -29,9 +29,19 @@ class TritonPythonModel:
         return answers(batches, self.settings.max_batch_decoded_bytes, self._pixels)
 
     def _pixels(self, images: np.ndarray) -> Arrays:
-        pixels = np.empty((len(images), *self.settings.shape), dtype=DTYPES[self.settings.dtype])
+        pixels = None
         sizes = np.empty((len(images), 2), dtype=np.int64)
         for item, data in enumerate(images):
             with naming(item):
-                pixels[item], sizes[item] = decode_sized(data, self.settings)
+                one, sizes[item] = decode_sized(data, self.settings)
+                if pixels is None:  # the first has the shape of all
+                    pixels = np.empty((len(images), *one.shape), dtype=one.dtype)
+                if one.shape != pixels.shape[1:]:
+                    raise ValueError(
+                        f"resized it is {list(one.shape)}, and the first image {list(pixels.shape[1:])}; wanted one size"
+                        " in a request: send this image in one of its own"
+                    )
+                pixels[item] = one
+        if pixels is None:
+            pixels = np.empty((0, *self.settings.shape), dtype=DTYPES[self.settings.dtype])
         return {"pixels": pixels, "image_size": sizes} if self.settings.image_size else {"pixels": pixels}
