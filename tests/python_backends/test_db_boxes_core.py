@@ -157,7 +157,7 @@ def flooded(bitmap: np.ndarray, corners: bool) -> list[set[tuple[int, int]]]:
 
 def hulls(regions: Any) -> list[list[tuple[float, ...]]]:
     """The corners of each region's hull, in one order."""
-    return sorted(sorted(map(tuple, hull(np.array(sorted(region))).tolist())) for region in regions)
+    return sorted(sorted(map(tuple, hull(np.array([*map(tuple, region)])).tolist())) for region in regions)
 
 
 @pytest.mark.parametrize("density", [0.05, 0.3, 0.45, 0.6, 0.9])

@@ -34,24 +34,57 @@ def _half(points: Iterable[tuple[float, ...]]) -> list[tuple[float, ...]]:
 def smallest_rectangle(points: np.ndarray) -> tuple[np.ndarray, float]:
     """The rectangle of the smallest area around points, and its shorter side.
 
+    Sides are computed in FP32 in OpenCV's order, because a corner is cut off to whole pixels afterwards: 9.99999 and 10
+    are different boxes.
+
     Returns:
         Its corners float32 [4, 2] from the upper left on, clockwise in an image; all 0 where the points lie on a line.
     """
     corners = hull(points)
     if len(corners) < 3:
         return np.zeros((4, 2), np.float32), 0.0
+    # Of each direction of a side: the first and the last corner along it and across it.
+    directions = _directions(corners)
+    across = np.stack([-directions[:, 1], directions[:, 0]], axis=1)
+    ends = []
+    for axis in (directions, across):
+        places = axis.astype(np.float64) @ corners.T
+        ends.append((places.argmin(axis=1), places.argmax(axis=1)))
+    corners = corners.astype(np.float32)
+    spans = [corners[last] - corners[first] for first, last in ends]
+    sides = [span[:, 0] * axis[:, 0] + span[:, 1] * axis[:, 1] for span, axis in zip(spans, (directions, across))]
+    areas = sides[0] * sides[1]
+    best = len(areas) - 1 - int(np.argmin(areas[::-1]))
+    left, low = (corners[first[best]] for first, _ in ends)
+    (a, b), width, height = directions[best], sides[0][best], sides[1][best]
+    along, over = a * left[0] + left[1] * b, -b * low[0] + low[1] * a
+    scale = np.float32(1) / (a * a + b * b)
+    start = np.array([(along * a - over * b) * scale, (a * over + b * along) * scale])
+    center = start + (np.array([a * width, b * width]) + np.array([-b * height, a * height])) * np.float32(0.5)
+    return from_upper_left(_around(center, (a, b), width, height)), float(min(width, height))
+
+
+def _directions(corners: np.ndarray) -> np.ndarray:
+    """Directions of the sides of a polygon, each turned by 90 degrees until it goes right and down: float32 [n, 2]."""
     edges = np.roll(corners, -1, axis=0) - corners
-    along = edges / np.hypot(*edges.T)[:, None]
-    across = np.stack([-along[:, 1], along[:, 0]], axis=1)
-    ranges = []
-    for axis in (along, across):
-        places = axis @ corners.T  # [edges, corners]
-        ranges.append((places.min(axis=1), places.max(axis=1)))
-    sides = [high - low for low, high in ranges]
-    best = int(np.argmin(sides[0] * sides[1]))
-    (left, right), (low, high) = [(start[best], stop[best]) for start, stop in ranges]
-    found = np.array([[left, low], [right, low], [right, high], [left, high]]) @ np.stack([along[best], across[best]])
-    return from_upper_left(found.astype(np.float32)), float(min(sides[0][best], sides[1][best]))
+    x, y = (edges.astype(np.float32) * (1 / np.hypot(*edges.T)).astype(np.float32)[:, None]).T
+    for _ in range(3):
+        turn = ~((x > 0) & (y >= 0))
+        x, y = np.where(turn, -y, x), np.where(turn, x, y)
+    return np.stack([x, y + np.float32(0)], axis=1)
+
+
+def _around(center: np.ndarray, direction: tuple[float, float], width: float, height: float) -> np.ndarray:
+    """The corners of a rectangle float32 [4, 2]: OpenCV's way over its angle in degrees."""
+    a, b = direction
+    half = np.float32(0.5)
+    sides = [np.float32(math.hypot(a * length, b * length)) for length in (width, height)]
+    angle = math.radians(np.float32(math.degrees(math.atan2(b * width, a * width))))
+    cosine, sine = (np.float32(function(angle)) * half for function in (math.cos, math.sin))
+    x, y = center
+    first = np.array([x - sine * sides[1] - cosine * sides[0], y + cosine * sides[1] - sine * sides[0]])
+    second = np.array([x + sine * sides[1] - cosine * sides[0], y - cosine * sides[1] - sine * sides[0]])
+    return np.stack([first, second, 2 * center - first, 2 * center - second]).astype(np.float32)
 
 
 def from_upper_left(corners: np.ndarray) -> np.ndarray:
