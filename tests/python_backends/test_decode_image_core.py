@@ -8,6 +8,7 @@ import zlib
 import numpy as np
 import pytest
 from decode_image_core import Settings, decode_image, decode_sized, decoded_bytes
+from decode_image_linear import linear
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -459,3 +460,28 @@ def test_images_of_a_request_have_one_size(monkeypatch: pytest.MonkeyPatch) -> N
         assert "item 1: resized it is" in error.text
         assert error.kind == "invalid"
         assert len(none) == 0
+
+
+@pytest.mark.parametrize(
+    ("size", "to"), [((90, 70), (64, 48)), ((20, 30), (64, 48)), ((64, 48), (64, 48)), ((1, 1), (5, 3))]
+)
+def test_linear_never_averages(size: tuple[int, int], to: tuple[int, int]) -> None:
+    """Each pixel lies between two of the source along each axis, computed in float; gray and parts too."""
+    values = np.asarray(noise(size[1], size[0]))
+    settings = Settings(height=to[1], width=to[0], resample="linear", dtype="UINT8", layout="NHWC")
+    pixels = decode_image(encoded(Image.fromarray(values)), settings)
+    weights = []
+    for have, want in zip(size[::-1], to[::-1], strict=True):
+        places = np.clip((np.arange(want) + 0.5) * have / want - 0.5, 0, have - 1)
+        weights.append(np.maximum(0, 1 - abs(places[:, None] - np.arange(have))))
+    expected = np.einsum("rh,cw,hwk->rck", *weights, values)
+    np.testing.assert_allclose(pixels.astype(float), expected, atol=1)
+    gray = Settings(height=to[1], width=to[0], resample="linear", dtype="UINT8", channels=1)
+    assert decode_image(encoded(Image.fromarray(values[:, :, 0])), gray).shape == (1, to[1], to[0])
+
+
+def test_linear_resizes_a_part() -> None:
+    """The middle of an image is resized as the image itself would be."""
+    values = np.asarray(noise(64, 64))
+    middle = linear(values, (32, 32), (16.0, 16.0, 48.0, 48.0))
+    np.testing.assert_array_equal(middle, values[16:48, 16:48])

@@ -11,6 +11,7 @@ from orient_core import Settings as Orient
 from orient_core import orient
 from PIL import Image
 from text_crops_core import Settings, check_quads, lines, text_crops, widths
+from text_crops_warp import warped
 from text_lines_core import Settings as Join
 from text_lines_core import text_lines
 
@@ -58,6 +59,9 @@ def test_slanted_texts_are_made_straight() -> None:
     turned = Image.fromarray(PICTURE).rotate(-np.degrees(angle), Image.Resampling.BICUBIC, center=(200.5, 60.5))
     [crop] = text_crops(encoded(np.asarray(turned)), (corners @ turn + [200, 60])[None].astype(np.float32), Settings())
     np.testing.assert_allclose(crop.astype(int), PICTURE[45:75, 140:260].astype(int), atol=6)
+    assert warped(PICTURE, (400, 120), [1, 0, 0, 0, 1, 0, 0, 0]).tolist() == PICTURE.tolist()
+    beyond = warped(PICTURE, (3, 2), [1, 0, -9, 0, 1, 500, 0, 0])
+    np.testing.assert_array_equal(beyond, np.tile(PICTURE[-1, 0], (2, 3, 1)))
 
 
 def test_tall_texts_are_turned_counterclockwise() -> None:
@@ -90,10 +94,11 @@ def test_lines_of_a_picture_are_padded_with_zeros() -> None:
     assert not outputs["line"][0, :, 160:].any()
     assert not outputs["line"][2].any()
     expected = Image.fromarray(PICTURE[20:50, 30:130]).resize((160, 48), Image.Resampling.BILINEAR)
-    np.testing.assert_array_equal(outputs["line"][0, :, :160, ::-1], np.asarray(expected))
+    line = outputs["line"][0, :, :160]
+    np.testing.assert_allclose(line[:, :, ::-1].astype(int), np.asarray(expected, int), atol=1)
     start = outputs["start"]
     assert start.shape == (3, 3, 48, 192)
-    scaled = (np.asarray(expected, np.float32)[:, :, ::-1].transpose(2, 0, 1) / 255 - 0.5) / 0.5
+    scaled = (line.astype(np.float32).transpose(2, 0, 1) / 255 - 0.5) / 0.5
     np.testing.assert_allclose(start[0, :, :, :160], scaled, atol=1e-6)
     assert not start[0, :, :, 160:].any()
     assert start[1, :, :, 191].any()
@@ -122,9 +127,11 @@ def test_quadrilaterals_that_are_none_are_refused(quad: Any, message: str) -> No
 
 
 def test_quadrilaterals_without_an_area_are_black() -> None:
-    """Texts stay in their order."""
-    [point, text] = cut(box(5, 5, 5, 5), box(30, 20, 130, 50))
+    """So are those outside of the picture; texts stay in their order."""
+    outside = [[500, 10], [600, 20], [600, 50], [500, 40]]
+    [point, away, text] = cut(box(5, 5, 5, 5), outside, box(30, 20, 130, 50))
     assert point.shape == (1, 1, 3)
+    assert not away.any()
     assert text.shape == (30, 100, 3)
 
 

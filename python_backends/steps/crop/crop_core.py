@@ -169,7 +169,7 @@ def _warped(image: Image.Image, corners: np.ndarray, settings: Settings) -> np.n
     size = (min(most, max(1, round(width * share))), min(most, max(1, round(height * share))))
     placement = place(size, settings)
     check_resize(size, placement, settings)
-    resample = RESAMPLE["bilinear" if settings.resample == "box" else settings.resample]
+    resample = RESAMPLE["bilinear" if settings.resample in ("box", "linear") else settings.resample]
     fill = settings.pad_value if image.mode == "L" else (settings.pad_value,) * 3
     coefficients = perspective(size, corners)
     warped = image.transform(size, Image.Transform.PERSPECTIVE, coefficients, resample, fillcolor=fill)

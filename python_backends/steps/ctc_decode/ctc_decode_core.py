@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 from heapq import nlargest
-from itertools import groupby
 from math import log
 from typing import TYPE_CHECKING
 
@@ -46,7 +45,9 @@ class Settings:
         if self.scores not in SCORES:
             raise ValueError(f"parameter scores: found '{self.scores}', wanted one of {', '.join(SCORES)}")
         if self.scores == "mean" and self.beam > 1:
-            raise ValueError(f"parameter scores: found 'mean' with a beam of {self.beam}, wanted a beam of 1, or 'path'")
+            raise ValueError(
+                f"parameter scores: found 'mean' with a beam of {self.beam}, wanted a beam of 1, or 'path'"
+            )
         for name in ("beam", "stride", "field", "max_prefixes"):
             if getattr(self, name) < 1:
                 raise ValueError(f"parameter {name}: found {getattr(self, name)}, wanted at least 1")

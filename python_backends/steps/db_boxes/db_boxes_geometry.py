@@ -52,7 +52,8 @@ def smallest_rectangle(points: np.ndarray) -> tuple[np.ndarray, float]:
         ends.append((places.argmin(axis=1), places.argmax(axis=1)))
     corners = corners.astype(np.float32)
     spans = [corners[last] - corners[first] for first, last in ends]
-    sides = [span[:, 0] * axis[:, 0] + span[:, 1] * axis[:, 1] for span, axis in zip(spans, (directions, across))]
+    pairs = zip(spans, (directions, across), strict=True)
+    sides = [span[:, 0] * axis[:, 0] + span[:, 1] * axis[:, 1] for span, axis in pairs]
     areas = sides[0] * sides[1]
     best = len(areas) - 1 - int(np.argmin(areas[::-1]))
     left, low = (corners[first[best]] for first, _ in ends)

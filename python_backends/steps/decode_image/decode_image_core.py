@@ -18,6 +18,7 @@ import decode_image_png
 import decode_image_webp
 import numpy as np
 from decode_image_geometry import OWN_SIZES, RESIZES, Placement, check_frame, place, want
+from decode_image_linear import linear
 from PIL import Image
 from PIL.ImageFile import ImageFile
 from PIL.JpegImagePlugin import JpegImageFile
@@ -40,11 +41,12 @@ UPRIGHT = {  # by EXIF orientation, as in PIL.ImageOps.exif_transpose
 }
 SWAPS_SIDES = {UPRIGHT[orientation] for orientation in (5, 6, 7, 8)}
 TILE = 1 << 20  # pixels
-RESAMPLE = {
+RESAMPLE: dict[str, Image.Resampling | None] = {
     "nearest": Image.Resampling.NEAREST,
     "box": Image.Resampling.BOX,
     "bilinear": Image.Resampling.BILINEAR,
     "bicubic": Image.Resampling.BICUBIC,
+    "linear": None,  # Pillow has none that does not average
 }
 SUPPORT = {"box": 0.5, "bilinear": 1, "bicubic": 2}  # source pixels on either side that a filter uses
 BACKGROUND = {"white": (255, 255, 255, 255), "black": (0, 0, 0, 255)}
@@ -220,7 +222,7 @@ def check_resize(size: tuple[int, int], placement: Placement, settings: PixelSet
     Pillow may shrink the width first and then the height, and keeps a weight for each source pixel along both sides, so
     an image of a few KiB that is one pixel wide would take gigabytes.
     """
-    if settings.resample == "nearest":
+    if settings.resample not in SUPPORT:
         return
     left, top, right, bottom = placement.box
     between = placement.size[0] * (bottom - top) * settings.channels
@@ -276,10 +278,14 @@ def _resized(image: Image.Image, settings: PixelSettings) -> np.ndarray:
 
 def placed(image: Image.Image, placement: Placement, settings: PixelSettings) -> np.ndarray:
     """A part of the image in its place, with `pad_value` around it: uint8 [height, width, channels]."""
-    image = image.resize(placement.size, RESAMPLE[settings.resample], box=placement.box)
-    image = image.convert("L" if settings.channels == 1 else "RGB")
     width, height = placement.size
-    values = np.asarray(image).reshape(height, width, settings.channels)
+    mode = "L" if settings.channels == 1 else "RGB"
+    if settings.resample == "linear":
+        values = np.asarray(image.convert(mode)).reshape(image.height, image.width, settings.channels)
+        values = linear(values, placement.size, placement.box)
+    else:
+        image = image.resize(placement.size, RESAMPLE[settings.resample], box=placement.box).convert(mode)
+        values = np.asarray(image).reshape(height, width, settings.channels)
     if placement.size == (settings.width, settings.height) or settings.resize in OWN_SIZES:
         return values
     left, top = placement.at

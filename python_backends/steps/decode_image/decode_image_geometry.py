@@ -106,10 +106,9 @@ def _shortest(size: Size, target: Size, shorter: int) -> Size:
 def _own_size(size: Size, multiples: Size, frame: Frame) -> Size:
     """The size that an image of this one gets: multiples of the frame's width and height, at least one of each."""
     most = frame.resize_to / max(size)
+    ratio = min(1.0, most)
     if frame.resize == "at_least":
         ratio = min(max(1.0, frame.resize_to / min(size)), LONGEST * most)
-    else:
-        ratio = min(1.0, most)
     width, height = (
         max(1, round(int(side * ratio) / multiple)) * multiple for side, multiple in zip(size, multiples, strict=True)
     )

@@ -38,8 +38,8 @@ class TritonPythonModel:
                     pixels = np.empty((len(images), *one.shape), dtype=one.dtype)
                 if one.shape != pixels.shape[1:]:
                     raise ValueError(
-                        f"resized it is {list(one.shape)}, and the first image {list(pixels.shape[1:])}; wanted one size"
-                        " in a request: send this image in one of its own"
+                        f"resized it is {list(one.shape)}, and the first image {list(pixels.shape[1:])}; wanted one"
+                        " size in a request: send this image in one of its own"
                     )
                 pixels[item] = one
         if pixels is None:

@@ -14,11 +14,11 @@ import numpy as np
 from crop_core import check_convex, projection
 from decode_image_core import PixelSettings, decode_upright, pixels_of
 from decode_image_geometry import want
+from decode_image_linear import linear
 from PIL import Image
+from text_crops_warp import warped
 
 LIMITS = ("max_pixels", "max_bytes", "max_decoded_bytes", "max_batch_decoded_bytes")
-CENTER = 0.5
-"""Coordinates of a text's corners are those of the pixels' centers, as in OpenCV; Pillow's are those of their corners."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def _size(corners: np.ndarray) -> tuple[int, int]:
 
 
 def _cut(image: Image.Image, corners: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """A quadrilateral in this size: uint8 [height, width, 3]. Outside of the picture are zeros."""
+    """A quadrilateral in this size: uint8 [height, width, 3]. Its corners are centers of pixels."""
     width, height = size
     target = np.array([(0, 0), (width, 0), (width, height), (0, height)], dtype=np.float64)
     left, top = corners[0]
@@ -116,16 +116,19 @@ def _cut(image: Image.Image, corners: np.ndarray, size: tuple[int, int]) -> np.n
         return np.asarray(image.crop((int(left), int(top), int(left) + width, int(top) + height)))
     if not check_convex(corners):
         return np.zeros((height, width, 3), np.uint8)
-    coefficients = projection(target + CENTER, corners + CENTER)
-    return np.asarray(
-        image.transform(size, Image.Transform.PERSPECTIVE, coefficients, Image.Resampling.BICUBIC, fillcolor=0)
-    )
+    low = np.floor(corners.min(axis=0)).astype(int) - 2
+    high = np.ceil(corners.max(axis=0)).astype(int) + 3
+    low, high = (np.clip(ends, 0, image.size) for ends in (low, np.maximum(high, low + 1)))
+    if (high <= low).any():  # outside of the picture
+        return np.zeros((height, width, 3), np.uint8)
+    part = np.asarray(image.crop((*low.tolist(), *high.tolist())))
+    return warped(part, size, projection(target, corners - low))
 
 
 def in_height(crop: np.ndarray, height: int, most: int) -> np.ndarray:
     """A crop in this height, and in the width of its proportions, at most `most`: uint8 [height, width, 3]."""
     width = min(most, math.ceil(height * (crop.shape[1] / crop.shape[0])))
-    return np.asarray(Image.fromarray(crop).resize((width, height), Image.Resampling.BILINEAR))
+    return linear(crop, (width, height), (0, 0, crop.shape[1], crop.shape[0]))
 
 
 def widths(crops: list[np.ndarray], settings: Settings) -> np.ndarray:

@@ -1,0 +1,56 @@
+"""Resize without averaging: each pixel lies between two along each axis, in OpenCV's fixed point (INTER_LINEAR)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from decode_image_geometry import Box, Size
+
+ONE = 1 << 11
+"""Shares of pixels are whole numbers of this."""
+BLOCK = 1 << 18
+"""Values that are computed together: more take memory, and do not fit the processor's cache."""
+
+
+def linear(values: np.ndarray, size: Size, box: Box) -> np.ndarray:
+    """A part of an image in another size.
+
+    Args:
+        values: uint8 [height, width, channels].
+        size: width and height of the result.
+        box: left, top, right and bottom of the part.
+    """
+    left, top, right, bottom = box
+    columns = _pairs(left, right, size[0], values.shape[1])
+    first, second, rest, share = _pairs(top, bottom, size[1], values.shape[0])
+    result = np.empty((size[1], size[0], values.shape[2]), np.uint8)
+    step = max(1, BLOCK // (max(values.shape[1], size[0]) * values.shape[2]))
+    for start in range(0, size[1], step):
+        block = slice(start, start + step)
+        top_row = first[start]
+        across = _across(values[top_row : second[block][-1] + 1], columns) >> 4
+        total = (across[first[block] - top_row] * rest[block, None, None]) >> 16
+        total += (across[second[block] - top_row] * share[block, None, None]) >> 16
+        result[block] = (total + 2) >> 2
+    return result
+
+
+def _across(values: np.ndarray, columns: tuple[np.ndarray, ...]) -> np.ndarray:
+    """Rows of an image at other columns, times `ONE`: int32 [rows, columns, channels]."""
+    low, high, rest, share = columns
+    total = np.take(values, low, axis=1) * rest[:, None]
+    total += np.take(values, high, axis=1) * share[:, None]
+    return np.asarray(total)
+
+
+def _pairs(start: float, stop: float, to: int, size: int) -> tuple[np.ndarray, ...]:
+    """The two of `size` pixels between which each of `to` lies, and their shares, int32."""
+    places = np.clip(start + (np.arange(to) + 0.5) * ((stop - start) / to) - 0.5, 0, size - 1).astype(np.float32)
+    low = np.floor(places)
+    share = (places - low) * np.float32(ONE)
+    low = low.astype(np.intp)
+    rest = np.float32(ONE) - share
+    return low, np.minimum(low + 1, size - 1), np.rint(rest).astype(np.int32), np.rint(share).astype(np.int32)
