@@ -127,7 +127,7 @@ def test_quadrilaterals_that_are_none_are_refused(quad: Any, message: str) -> No
 
 
 def test_quadrilaterals_without_an_area_are_black() -> None:
-    """Those outside of the picture are black, too; texts stay in their order."""
+    """Texts stay in their order; a quadrilateral outside of the picture is black, too."""
     outside = [[500, 10], [600, 20], [600, 50], [500, 40]]
     [point, away, text] = cut(box(5, 5, 5, 5), outside, box(30, 20, 130, 50))
     assert point.shape == (1, 1, 3)
