@@ -193,6 +193,11 @@ PARTS = {
         fixtures=("s3", "s3_server"),
     ),
     "ss": Part("kernel that ends connections for ss", kills_connections, "apt-get install iproute2", demanded=False),
+    "trees": Part(
+        "libraries of trees",
+        lambda: all(map(find_spec, ("catboost", "lightgbm", "pandas", "skl2onnx", "skops", "xgboost"))),
+        "make setup",
+    ),
     "triton": Part(
         "Triton",
         lambda: (

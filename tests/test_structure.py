@@ -29,6 +29,7 @@ TOWERS = {
         "publish",
         "pipeline",
         "inspection",
+        "trees",
         "scaffold",
     ],
     "serve": [""],

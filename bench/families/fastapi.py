@@ -31,8 +31,8 @@ _TIMEOUT_S = 60.0
 
 
 def request(item: Item) -> Request:
-    """Texts as JSON; a file as it is."""
-    if all(isinstance(value, str) for value in item.values()):
+    """Texts and numbers as JSON; a file as it is."""
+    if all(isinstance(value, str | float) for value in item.values()):
         return Request(json.dumps(item).encode(), ("content-type: application/json",))
     [body] = item.values()
     assert isinstance(body, bytes)  # noqa: S101  the only other kind

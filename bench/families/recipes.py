@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Answer", "Item", "Recipe", "compared", "from_floats", "from_json", "items_of", "recipes"]
 
-Item = Mapping[str, "str | bytes"]
-"""A request: a text or a file by the name of its input."""
+Item = Mapping[str, "str | bytes | float"]
+"""A request: a text, a file or a number by the name of its input."""
 
 
 @dataclass(frozen=True)
@@ -61,17 +61,20 @@ class Recipe:
     spec: str = ""
     """The spec whose network the app runs, where it is another model's."""
 
+    steps: bool = True
+    """Whether the page has steps around the network."""
+
     @property
     def network(self) -> str:
         """The network's name in the repository."""
-        return f"{self.spec or self.model}_network"
+        return f"{self.spec or self.model}_network" if self.steps else self.model
 
 
 def recipes() -> dict[str, Recipe]:
     """Every recipe by the name of its page."""
-    from bench.families import images, sounds, texts
+    from bench.families import images, sounds, tables, texts
 
-    return {**texts.RECIPES, **images.RECIPES, **sounds.RECIPES}
+    return {**texts.RECIPES, **images.RECIPES, **sounds.RECIPES, **tables.RECIPES}
 
 
 def compared(answers: Sequence[Answer], references: Sequence[Answer]) -> tuple[float, float]:

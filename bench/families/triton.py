@@ -32,13 +32,17 @@ def answers_of(recipe: Recipe, address: str, items: Sequence[Item]) -> list[Answ
 
 def request(item: Item) -> Request:
     """The Open Inference Protocol with binary data in both directions."""
-    elements = []
+    elements, kinds = [], []
     for value in item.values():
+        kinds.append("FP64" if isinstance(value, float) else "BYTES")
+        if isinstance(value, float):
+            elements.append(struct.pack("<d", value))
+            continue
         data = value.encode() if isinstance(value, str) else value
         elements.append(struct.pack("<I", len(data)) + data)
     inputs = [
-        {"name": name, "shape": [1, 1], "datatype": "BYTES", "parameters": {"binary_data_size": len(element)}}
-        for name, element in zip(item, elements, strict=True)
+        {"name": name, "shape": [1, 1], "datatype": kind, "parameters": {"binary_data_size": len(element)}}
+        for name, kind, element in zip(item, kinds, elements, strict=True)
     ]
     head = json.dumps({"inputs": inputs, "parameters": {"binary_data_output": True}}).encode()
     length = f"inference-header-content-length: {len(head)}"

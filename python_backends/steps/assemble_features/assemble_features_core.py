@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 UNKNOWN_KEYS = ("error", "ignore")
 NAN = ("error", "missing", "keep")
+DTYPES = {"FP32": np.float32, "FP64": np.float64}
 KINDS = ("number", "bool", "one_hot", "index")
 LONGEST = 40
 """Characters of a value that an error shows."""
@@ -30,6 +31,7 @@ class Settings:
     columns: tuple[str, ...] = ()
     unknown_keys: str = "error"
     nan: str = "error"
+    dtype: str = "FP32"
     max_bytes: int = 1 << 20
 
     def __post_init__(self) -> None:
@@ -37,7 +39,7 @@ class Settings:
         for name in ("size", "max_bytes"):
             if getattr(self, name) < 1:
                 raise ValueError(f"parameter {name}: found {getattr(self, name)}, wanted at least 1")
-        for name, choices in (("unknown_keys", UNKNOWN_KEYS), ("nan", NAN)):
+        for name, choices in (("unknown_keys", UNKNOWN_KEYS), ("nan", NAN), ("dtype", tuple(DTYPES))):
             if getattr(self, name) not in choices:
                 raise ValueError(f"parameter {name}: found '{getattr(self, name)}', wanted one of {', '.join(choices)}")
 
@@ -74,6 +76,8 @@ class Feature:
             return [_number(value)]
         if self.kind == "bool":
             return [_truth(value)]
+        if self.kind == "index" and self.strict and isinstance(value, float) and math.isnan(value):
+            return [math.nan]  # a missing category, not an unknown one
         place = self._place(value)
         if self.kind == "index":
             return [self.unknown if place is None else float(place)]
@@ -158,7 +162,7 @@ def check_columns(columns: Sequence[str], features: Sequence[Feature]) -> list[s
 
 
 def assemble_columns(columns: Mapping[str, np.ndarray], features: Sequence[Feature], settings: Settings) -> np.ndarray:
-    """The vectors of a request's columns, each [batch]: float32 [batch, size], as those of equal records are.
+    """The vectors of a request's columns, each [batch]: [batch, size], as those of equal records are.
 
     Raises:
         ValueError: there is no column, or a value is not of its feature's kind; says which.
@@ -173,7 +177,7 @@ def assemble_columns(columns: Mapping[str, np.ndarray], features: Sequence[Featu
             rows[item] = _row({name: _text(name, column[item]) for name, column in values.items()}, features, settings)
         except ValueError as error:
             raise ValueError(f"item {item}{error}") from None
-    return _scaled(rows, features)
+    return _scaled(rows, features, DTYPES[settings.dtype])
 
 
 def _text(name: str, value: Any) -> Any:
@@ -187,7 +191,7 @@ def _text(name: str, value: Any) -> Any:
 
 
 def assemble(records: Sequence[bytes], features: Sequence[Feature], settings: Settings) -> np.ndarray:
-    """The vectors of records, float32 [batch, size].
+    """The vectors of records, [batch, size].
 
     Raises:
         ValueError: a record that is not a JSON object of these features; says which, and the column.
@@ -203,20 +207,22 @@ def assemble(records: Sequence[bytes], features: Sequence[Feature], settings: Se
             rows[item] = _row(_read(data, names), features, settings)
         except ValueError as error:
             raise ValueError(f"item {item}{error}") from None
-    return _scaled(rows, features)
+    return _scaled(rows, features, DTYPES[settings.dtype])
 
 
-def _scaled(rows: np.ndarray, features: Sequence[Feature]) -> np.ndarray:
-    """Rows [batch, size] after scaling, in place, as float32."""
+def _scaled(rows: np.ndarray, features: Sequence[Feature], dtype: type) -> np.ndarray:
+    """Rows [batch, size] after scaling, in place, as this type."""
     widths = [feature.width for feature in features]
     with np.errstate(over="ignore"):
         rows -= np.repeat([feature.offset for feature in features], widths)
         rows /= np.repeat([feature.divisor for feature in features], widths)
-        vectors: np.ndarray = rows.astype(np.float32)
+        vectors: np.ndarray = rows.astype(dtype)
     if np.isinf(vectors).any():
         item, place = np.argwhere(np.isinf(vectors))[0].tolist()
         name = np.repeat([shown(feature.name) for feature in features], widths)[place]
-        raise ValueError(f"item {item}, column {name}: the scaled value {rows[item, place]:g} is too large for FP32")
+        raise ValueError(
+            f"item {item}, column {name}: the scaled value {rows[item, place]:g} is too large for FP{8 * vectors.itemsize}"
+        )
     return vectors
 
 

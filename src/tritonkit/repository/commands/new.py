@@ -47,6 +47,18 @@ class NetworkOptions:
     llm: Annotated[
         Path | None, Option("A Hugging Face checkpoint of a language model, with safetensors.", metavar="FOLDER")
     ] = None
+    tree: Annotated[
+        Path | None,
+        Option(
+            "Trees of XGBoost (JSON, UBJSON), LightGBM (text) or CatBoost (JSON, ONNX), or a scikit-learn pipeline"
+            " (skops, ONNX).",
+            metavar="FILE",
+        ),
+    ] = None
+    missing: Annotated[
+        float | None,
+        Option("With --tree: a number that means a missing value, as XGBoost's `missing`; NaN always does."),
+    ] = None
 
 
 @expanded("new")
@@ -61,19 +73,24 @@ def command(
     Example: tritonkit new resnet --torch network:build --input pixels=FP32:3,224,224
     """
     from tritonkit.repository.modelspec import load
-    from tritonkit.repository.scaffold import new_from_checkpoint, new_from_hf, new_from_onnx, new_from_torch
+    from tritonkit.repository.scaffold import (
+        new_from_checkpoint,
+        new_from_hf,
+        new_from_onnx,
+        new_from_torch,
+        new_from_tree,
+    )
 
     project = project_or_here(root)
-    _check(
-        {"--onnx": network.onnx, "--torch": network.torch, "--hf": network.hf, "--llm": network.llm},
-        {"--input": network.inputs, "--weights": network.weights},
-    )
+    _check(network)
     if network.onnx is not None:
         folders = [new_from_onnx(project, name, network.onnx)]
     elif network.hf is not None:
         folders = new_from_hf(project, name, network.hf, note)
     elif network.llm is not None:
         folders = [new_from_checkpoint(project, name, network.llm, note)]
+    elif network.tree is not None:
+        folders = [new_from_tree(project, name, network.tree, network.missing, note)]
     else:
         taken = network.inputs or ()
         folders = [new_from_torch(project, name, network.torch or "", taken, network.weights, Path.cwd())]
@@ -103,16 +120,27 @@ def _serves_on_gpu(project: Path) -> bool:
         return False
 
 
-def _check(sources: Mapping[str, object], of_torch: Mapping[str, object]) -> None:
-    """UsageError unless there is one source, and options of --torch come with it."""
+def _check(network: NetworkOptions) -> None:
+    """UsageError unless there is one source, and options of --torch and --tree come with it."""
+    sources = {
+        "--onnx": network.onnx,
+        "--torch": network.torch,
+        "--hf": network.hf,
+        "--llm": network.llm,
+        "--tree": network.tree,
+    }
     named = [option for option, value in sources.items() if value is not None]
     if len(named) != 1:
         raise UsageError(
             "tritonkit new", found=" and ".join(named) or "no network", wanted=f"one of {', '.join(sources)}"
         )
-    more = [option for option, value in of_torch.items() if value]
-    if more and named != ["--torch"]:
-        raise UsageError("tritonkit new", found=f"{more[0]} together with {named[0]}", wanted="it only with --torch")
+    more = {"--input": ("--torch", network.inputs), "--weights": ("--torch", network.weights)}
+    more["--missing"] = ("--tree", None if network.missing is None else [network.missing])
+    for option, (source, value) in more.items():
+        if value and named != [source]:
+            raise UsageError(
+                "tritonkit new", found=f"{option} together with {named[0]}", wanted=f"it only with {source}"
+            )
 
 
 def schema() -> None:

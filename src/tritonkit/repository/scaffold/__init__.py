@@ -4,6 +4,7 @@ from tritonkit.repository.scaffold.from_checkpoint import new_from_checkpoint
 from tritonkit.repository.scaffold.from_hf import new_from_hf
 from tritonkit.repository.scaffold.from_onnx import new_from_onnx
 from tritonkit.repository.scaffold.from_torch import new_from_torch
+from tritonkit.repository.scaffold.from_tree import new_from_tree
 from tritonkit.repository.scaffold.inputs import parse_input
 
-__all__ = ["new_from_checkpoint", "new_from_hf", "new_from_onnx", "new_from_torch", "parse_input"]
+__all__ = ["new_from_checkpoint", "new_from_hf", "new_from_onnx", "new_from_torch", "new_from_tree", "parse_input"]
