@@ -93,7 +93,7 @@ def classes(folder: Path, items: Sequence[Item]) -> list[Answer]:
     import pandas as pd
     import skops.io
 
-    pipeline = skops.io.load(folder / "pipeline.skops", trusted=[])
+    pipeline = skops.io.load(folder / "pipeline.skops", trusted=["numpy.dtype"])
     rows = pd.DataFrame(list(items))
     found = zip(pipeline.predict(rows).tolist(), pipeline.predict_proba(rows), strict=True)
     return [Answer(numbers, [name]) for name, numbers in found]

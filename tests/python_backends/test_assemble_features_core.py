@@ -69,6 +69,25 @@ def test_an_unknown_category_may_have_a_number(tmp_path: Path) -> None:
     assert math.isnan(vector(tmp_path, {"grade": "x"}, text, 1)[0])
 
 
+def test_a_missing_category_is_not_an_unknown_one(tmp_path: Path) -> None:
+    """A default of NaN, and NaN that is kept, are missing categories also where unknown ones are refused."""
+    text = "[{name: grade, kind: index, categories: [low], default: .nan}]"
+    assert math.isnan(vector(tmp_path, {"grade": None}, text, 1)[0])
+    assert math.isnan(vector(tmp_path, {"grade": math.nan}, text, 1, nan="keep")[0])
+    with pytest.raises(ValueError, match="unknown category"):
+        vector(tmp_path, {"grade": "x"}, text, 1)
+
+
+def test_doubles_stay_doubles(tmp_path: Path) -> None:
+    """With `dtype: FP64`, numbers that float32 rounds or cannot hold are whole."""
+    file = written(tmp_path, "[{name: a}, {name: b}]")
+    made = assemble([b'{"a": 1700000001, "b": 1e300}'], read_features(file, 2), Settings(2, dtype="FP64"))
+    assert made.dtype == np.float64
+    assert made.tolist() == [[1700000001, 1e300]]
+    with pytest.raises(ValueError, match="too large for FP32"):
+        assemble([b'{"a": 1, "b": 1e300}'], read_features(file, 2), Settings(2))
+
+
 def test_an_unknown_category_is_refused_by_default(tmp_path: Path) -> None:
     """The message has the first categories, and the value, cut where it is long."""
     text = "[{name: grade, kind: index, categories: [a, b, c, d, e, f, g]}]"

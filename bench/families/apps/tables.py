@@ -36,7 +36,7 @@ class Pipeline:
     """A pipeline of scikit-learn on columns."""
 
     def __init__(self, folder: str, _network: str, _threads: int) -> None:
-        self.pipeline = skops.io.load(f"{folder}/pipeline.skops", trusted=[])
+        self.pipeline = skops.io.load(f"{folder}/pipeline.skops", trusted=["numpy.dtype"])
 
     def __call__(self, body: bytes) -> bytes:
         """The answer."""

@@ -220,9 +220,8 @@ def _scaled(rows: np.ndarray, features: Sequence[Feature], dtype: type) -> np.nd
     if np.isinf(vectors).any():
         item, place = np.argwhere(np.isinf(vectors))[0].tolist()
         name = np.repeat([shown(feature.name) for feature in features], widths)[place]
-        raise ValueError(
-            f"item {item}, column {name}: the scaled value {rows[item, place]:g} is too large for FP{8 * vectors.itemsize}"
-        )
+        kind = f"FP{8 * vectors.itemsize}"
+        raise ValueError(f"item {item}, column {name}: the scaled value {rows[item, place]:g} is too large for {kind}")
     return vectors
 
 

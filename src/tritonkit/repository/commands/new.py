@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -134,10 +134,13 @@ def _check(network: NetworkOptions) -> None:
         raise UsageError(
             "tritonkit new", found=" and ".join(named) or "no network", wanted=f"one of {', '.join(sources)}"
         )
-    more = {"--input": ("--torch", network.inputs), "--weights": ("--torch", network.weights)}
-    more["--missing"] = ("--tree", None if network.missing is None else [network.missing])
-    for option, (source, value) in more.items():
-        if value and named != [source]:
+    more = {
+        "--input": ("--torch", bool(network.inputs)),
+        "--weights": ("--torch", network.weights is not None),
+        "--missing": ("--tree", network.missing is not None),
+    }
+    for option, (source, is_given) in more.items():
+        if is_given and named != [source]:
             raise UsageError(
                 "tritonkit new", found=f"{option} together with {named[0]}", wanted=f"it only with {source}"
             )

@@ -158,7 +158,5 @@ def _free(tree: Any, place: str, targets: int, columns: Any, missing: Any, scale
         value = _at(node, "value", object, place)
         value = value if isinstance(value, list) else [value]
         rows.append([-1, 0.0, False, -1, -1, (numbers(value, f"{place}.value", targets) * scale).tolist()])
-    feature, threshold, below, yes, no, values = zip(*rows, strict=True)
-    return Tree(
-        np.array(feature), np.array(threshold), np.array(yes), np.array(no), np.array(below, np.bool_), np.array(values)
-    )
+    feature, threshold, missing_yes, yes, no, values = (np.array(one) for one in zip(*rows, strict=True))
+    return Tree(feature, threshold, yes, no, missing_yes.astype(np.bool_), values)

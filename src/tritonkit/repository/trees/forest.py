@@ -58,7 +58,7 @@ class Tree:
         count = len(self.feature)
         seen = np.zeros(count, np.bool_)
         level = np.zeros(1, np.int64)
-        levels = []
+        levels: list[NDArray[np.int64]] = []
         while level.size:
             if len(levels) > MAX_DEPTH:
                 raise UsageError("", found=f"more than {MAX_DEPTH} nodes below each other", wanted="a lower tree")

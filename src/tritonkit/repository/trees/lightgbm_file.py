@@ -79,7 +79,7 @@ def read_lightgbm(text: str) -> Forest:
         raise UsageError(
             "decision_type", found=f"both 0 and NaN are missing values of column {min(both)}", wanted="one of them"
         )
-    objective, link, scale, notes = _objective(header)
+    link, scale, notes = _objective(header)
     names = tuple(header.get("feature_names", "").split())
     categorical |= _by_infos(header)
     return Forest(
@@ -112,19 +112,19 @@ def _whole(fields: Mapping[str, str], key: str) -> int:
         raise UsageError(key, found=found, wanted="a whole number") from None
 
 
-def _objective(header: Mapping[str, str]) -> tuple[str, str, float, tuple[str, ...]]:
-    """The objective, its link, the factor before that, and notes."""
+def _objective(header: Mapping[str, str]) -> tuple[str, float, tuple[str, ...]]:
+    """The objective's link, the factor before that, and notes."""
     name, *options = header.get("objective", "").split() or [""]
     settings = dict(option.split(":", 1) for option in options if ":" in option)
     if name not in _LINKS:
         note = f"the objective {name or 'that is a function'} is not LightGBM's own: the answers are its raw sums"
-        return name, "identity", 1.0, (note,)
+        return "identity", 1.0, (note,)
     if name == "regression" and "sqrt" in options:
-        return name, "signed_square", 1.0, ()
+        return "signed_square", 1.0, ()
     scale = 1.0
     if name in ("binary", "multiclassova"):
         [scale] = numbers([settings.get("sigmoid", "1")], "objective")
-    return name, _LINKS[name], float(scale), ()
+    return _LINKS[name], float(scale), ()
 
 
 def _array(fields: Mapping[str, str], key: str, count: int | None) -> NDArray[np.float64]:

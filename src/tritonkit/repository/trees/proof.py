@@ -13,7 +13,8 @@ import numpy as np
 from tritonkit.errors import UsageError
 from tritonkit.extras import need
 from tritonkit.repository.trees.forest import Forest
-from tritonkit.repository.trees.to_onnx import INPUT, onnx_of
+from tritonkit.repository.trees.running import run_file
+from tritonkit.repository.trees.to_onnx import INPUT, OUTPUT, onnx_of
 from tritonkit.text import first_line
 from tritonkit.watched import step
 
@@ -68,7 +69,7 @@ def proven(file: Path, forest: Forest, missing: float | None = None) -> Proof:
             predict = _LIBRARIES[name](file, forest, missing)
             sums, answers = (np.asarray(one, np.float64).reshape(len(rows), -1) for one in predict(rows))
     except Exception as error:  # the libraries' errors have no common root
-        return Proof(name, reason=f"{name} {_version(module)} does not read the file: {first_line(str(error))}")
+        return Proof(name, reason=f"{name} {_version(module)} does not read the file: {first_line(error)}")
     # Sums of float32 differ by their order: by less than this for the largest leaf of each tree.
     most = sum(float(np.abs(tree.values).max(initial=0)) for tree in forest.trees) + float(np.abs(forest.base).max())
     _compare(name, rows, run(onnx_of(forest, missing, sums=True), forest, rows), sums, 4 * _EPSILON * most)
@@ -121,13 +122,9 @@ def _pool(thresholds: list[float], dtype: Any, draw: Any, infinite: bool) -> NDA
 
 def run(content: bytes, forest: Forest, rows: NDArray[np.float64]) -> NDArray[np.float64]:
     """The answers of an ONNX file to rows."""
-    ort = need("onnxruntime", "onnx")
-    session = ort.InferenceSession(content, providers=["CPUExecutionProvider"])
     with np.errstate(over="ignore"):
         given = rows.astype(np.float64 if forest.dtype == "FP64" else np.float32)
-    with step("ONNX Runtime runs the trees"):
-        [answers] = session.run(None, {INPUT: given})
-    return np.asarray(answers, np.float64)
+    return np.asarray(run_file(content, lambda _: {INPUT: given})[OUTPUT], np.float64)
 
 
 def _compare(name: str, rows: Any, ours: Any, theirs: Any, most: Any) -> None:

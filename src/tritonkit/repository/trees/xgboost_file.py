@@ -156,10 +156,8 @@ def _used(learner: Mapping[str, Any], booster: Mapping[str, Any], place: str, ta
         raise UsageError("learner.attributes.best_iteration", found=str(best)[:40], wanted="a whole number") from None
     parallel = _at(booster, "gbtree_model_param", place=place).get("num_parallel_tree", 1)
     starts = whole_numbers(_listed(booster, "iteration_indptr"), f"{place}.iteration_indptr")
-    if 0 <= rounds < len(starts):
-        end = int(starts[rounds])
-    else:
-        end = rounds * targets * max(int(parallel), 1)
+    known = 0 <= rounds < len(starts)
+    end = int(starts[rounds]) if known else rounds * targets * max(int(parallel), 1)
     if not 0 < end <= len(trees):
         raise UsageError(
             "learner.attributes.best_iteration", found=str(best), wanted=f"an iteration of the {len(trees)} trees"
@@ -272,7 +270,7 @@ def _categories(booster: Mapping[str, Any], categorical: set[int]) -> dict[int, 
             categories[place] = codes.tolist()
             continue
         offsets = whole_numbers(column["offsets"], f"cats.enc[{place}].offsets").tolist()
-        if 0 <= codes.min() and codes.max() < _ASCII:
+        if codes.min() >= 0 and codes.max() < _ASCII:
             text = codes.astype(np.uint8).tobytes().decode()
             categories[place] = [text[begin:end] for begin, end in pairwise(offsets)]
     return categories
