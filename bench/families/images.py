@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["RECIPES", "detected", "picture", "segmented"]
 
 PICTURES = 32
+MOST = 50
+"""Boxes of a picture: `k` of the page about YOLO."""
 TEXT_TOWER = {"hidden_size": 512, "num_hidden_layers": 12, "num_attention_heads": 8, "intermediate_size": 2048}
 IMAGE_TOWER = {
     "hidden_size": 768,
@@ -132,9 +134,11 @@ def detected(network: nn.Module, data: bytes) -> list[tuple[str, float, np.ndarr
     for score, kind, box in sorted(rows, key=lambda row: -row[0]):
         if score > 0.25 and all(kind != other or overlap(box, there) <= 0.45 for _, other, there in kept):
             kept.append((score, kind, box))
+        if len(kept) == MOST:
+            break
     size = Image.open(io.BytesIO(data)).size
     upper = np.array([*size, *size], np.float32)
-    return [(LABELS[kind], score, np.clip((box - [*padding] * 2) / scale, 0, upper)) for score, kind, box in kept[:50]]
+    return [(LABELS[kind], score, np.clip((box - [*padding] * 2) / scale, 0, upper)) for score, kind, box in kept]
 
 
 def boxes(folder: Path, items: Sequence[Item]) -> list[Answer]:
