@@ -38,6 +38,7 @@ pytest_plugins = [
     "tests.fakedriver",
     "tests.fakegpu",
     "tests.stores",
+    "tests.wheels",
 ]
 
 PROJECT = Path(__file__).resolve().parent.parent

@@ -15,6 +15,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -197,6 +198,12 @@ PARTS = {
         "libraries of trees",
         lambda: all(map(find_spec, ("catboost", "lightgbm", "pandas", "skl2onnx", "skops", "xgboost"))),
         "make setup",
+    ),
+    "uv": Part(
+        "uv",
+        lambda: (Path(sys.executable).parent / "uv").is_file() or programs("uv")(),
+        "make setup",
+        fixtures=("package_index",),
     ),
     "triton": Part(
         "Triton",

@@ -22,6 +22,7 @@ TOWERS = {
     "client": ["wire", "", "testing"],
     "repository": [
         "modelspec",
+        "environments",
         "export",
         "optimize",
         "report",
@@ -29,6 +30,7 @@ TOWERS = {
         "publish",
         "pipeline",
         "inspection",
+        "python_model",
         "trees",
         "scaffold",
     ],
@@ -57,7 +59,7 @@ GROUND = [
 """Modules that every room may use, and which use no room."""
 FACES = ["cli", "testing", "__init__", "__main__"]
 """The command line, and modules that only hand names on."""
-PAGES = {"modelspec": "spec", "scaffold": "spec", "load": "measure"}
+PAGES = {"modelspec": "spec", "python_model": "testing", "scaffold": "spec", "load": "measure"}
 """Rooms whose page in docs/ has another name."""
 HEAVY = {"torch", "onnx", "onnxruntime", "onnxscript", "safetensors", "transformers", "sklearn"}
 SOURCE = Path(tritonkit.__file__).parent

@@ -22,7 +22,7 @@ def test_every_finding_says_what_to_do(tmp_path: Path) -> None:
     """All checks are there once; whatever is not well comes with a remedy, what is well with none."""
     checks = diagnose(tmp_path)
     names = [check.name for check in checks]
-    assert len(set(names)) == len(names) == 16
+    assert len(set(names)) == len(names) == 17
     for check in checks:
         assert check.found
         assert bool(check.todo) == (check.status != "ok")

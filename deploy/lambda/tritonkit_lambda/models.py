@@ -77,7 +77,8 @@ class LoadedModel:
         """
         tensors = [pb_utils.Tensor(name, array) for name, array in inputs.items()]
         try:
-            [response] = self._model.execute([pb_utils.InferenceRequest(tensors, outputs)])
+            request = pb_utils.InferenceRequest(inputs=tensors, requested_output_names=outputs)
+            [response] = self._model.execute([request])
         except Exception:
             _log.exception("model '%s' failed", self.name)
             raise Failed(f"model '{self.name}' failed: the function's log says why") from None

@@ -90,6 +90,7 @@ class Inspection:
                 for step, part in zip(self.spec.steps, self.spec.model.pipeline, strict=True)
             ],
             "graph": self.graph.to_dict() if self.graph else None,
+            "requirements": {model: list(needed.lines) for model, needed in self.spec.requirements.items()},
             "files": [asdict(file) for file in self.files],
             "python": [asdict(use) for use in self.python],
             "onnx": None if self.onnx is None else asdict(self.onnx),

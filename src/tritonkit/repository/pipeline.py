@@ -5,6 +5,7 @@
     load_all    model.yaml -> Spec                                             modelspec
     evaluate    Spec -> its variants, each made or cached, measured, judged    optimize
     choose      these results -> the artifact to serve                         optimize
+    make        requirements of a model's own Python -> its packages          environments
     recognize   the same inputs and files as after an earlier build: done      publish
     render      Spec and Artifact -> a checked config.pbtxt for each model     render
     try_serving the network's files and text, loaded once as the server will   publish
@@ -26,6 +27,7 @@ from types import MappingProxyType
 from tritonkit.disk import unwritable
 from tritonkit.errors import TritonkitError
 from tritonkit.machine import cores as machine_cores
+from tritonkit.repository.environments import Environments, Interpreter
 from tritonkit.repository.export import Artifact, BuildCache
 from tritonkit.repository.export.samples import Batch, first_items
 from tritonkit.repository.modelspec import Spec, kept_specs, load_readable
@@ -108,6 +110,13 @@ class _Run:
     gpu: GpuJudge | str = ""
     container: Container | None = None
     card: Card | None = None
+    interpreter: Callable[[], Interpreter] = Interpreter.without_server
+
+    def with_environments(self, spec: Spec) -> Spec:
+        """The spec with the packages that its Python has for itself; as it is for a dry run."""
+        if self.dry_run:
+            return spec
+        return Environments(self.root / ".tritonkit" / "environments", self.interpreter, self.progress.tell).make(spec)
 
     def make(self, spec: Spec, jobs: dict[str, Job]) -> tuple[Result, ...]:
         """The served variant and those in `variants`, each made or from the cache; `jobs` is filled by variant."""
@@ -185,6 +194,7 @@ def build_repository(
     gpu: GpuJudge | str = "",
     container: Container | None = None,
     card: Card | None = None,
+    interpreter: Callable[[], Interpreter] = Interpreter.without_server,
 ) -> Repository:
     """Build what changed, hold it to the quality gate, render it, publish it.
 
@@ -204,6 +214,7 @@ def build_repository(
         gpu: the judge of variants for target gpu, or the reason why they are judged on the CPU.
         container: NVIDIA's image, whose `trtexec` builds TensorRT plans.
         card: the GPU that is to have room for each network of target gpu.
+        interpreter: function that gives the Python of the server, for which packages of models' own are made.
 
     Raises:
         GateError: the variant to be served is not good enough; the published models stay.
@@ -212,7 +223,7 @@ def build_repository(
     # Resolved now: a model's Python may change the working folder.
     out = (out or default_out(root, target)).resolve()
     shown, forms = progress or Progress(), tuple(variants)
-    run = _Run(root, target, shown, prover, out, forms, force, dry_run, refused, gpu, container, card)
+    run = _Run(root, target, shown, prover, out, forms, force, dry_run, refused, gpu, container, card, interpreter)
     made = Made(keep_going)
     specs = _read_specs(root, tuple(names), target, made)
     with contextlib.nullcontext() if dry_run else _build_lock(root, run.progress):
@@ -248,6 +259,7 @@ def _build(run: _Run, spec: Spec, cores: int, made: Made) -> None:
     members = {member.name for member in spec.members.values()}
     if artifact is None or not members <= made.inputs.keys():
         return  # nothing of the models can be shown before all artifacts are built
+    spec = run.with_environments(spec)
     made.served[spec.name], made.artifacts[spec.name] = artifact.variant, artifact
     inputs = inputs_of(spec, artifact, run.target, cores, {name: made.inputs[name] for name in members})
     made.inputs[spec.name] = inputs

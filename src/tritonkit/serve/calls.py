@@ -25,10 +25,12 @@ def called_by(folder: Path, config: Any, versions: Sequence[int], models: Collec
         return ()
     if CALLS in config.parameters:
         return tuple(str(config.parameters[CALLS].string_value).split())
+    from tritonkit.repository.environments.environment import OWN_MODEL
     from tritonkit.repository.modelspec.calls import written_calls
 
     names: set[str] = set()
     for version in versions:
-        file = folder / str(version) / (config.default_model_filename or "model.py")
-        names |= written_calls(file).names
+        place = folder / str(version)
+        for name in (config.default_model_filename or "model.py", OWN_MODEL):
+            names |= written_calls(place / name).names
     return tuple(sorted(names & set(models) - {folder.name}))

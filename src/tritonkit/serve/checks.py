@@ -88,6 +88,7 @@ def doctor(root: Path) -> list[Check]:
             "native backends": lambda: _native_backends(installation),
             "REST": lambda: _rest(installation),
             "numpy of the server": lambda: _server_numpy(installation),
+            "packages of models": lambda: _own_packages(installation, root),
         }
     driver = cache(find_driver)
     if server is not None:
@@ -209,6 +210,23 @@ def _server_numpy(server: ServerInstallation) -> _Finding:
         return _Finding(version or "NVIDIA's image decides")
     pip = f"{server.python_bin}/pip install 'numpy<2'"
     return _Finding(version or "it is not installed", pip, fails=True)
+
+
+def _own_packages(server: ServerInstallation, root: Path) -> _Finding:
+    """Check that the packages which models have for themselves are for the server's Python."""
+    from tritonkit.repository.environments.environment import read_environment
+    from tritonkit.repository.modelspec.units import format_bytes
+
+    found = {}
+    for repository in () if server.native else ("model_repository", "model_repository_gpu"):
+        for version in sorted(root.glob(f"{repository}/*/[1-9]*")):
+            if environment := read_environment(version):
+                found[f"{version.parent.name}/{version.name}"] = environment
+    other = [f"{name} for Python {made.python}" for name, made in found.items() if made.python != server.python]
+    if other:
+        return _Finding(", ".join(other), f"tritonkit build: the server has Python {server.python}")
+    size = format_bytes(sum(made.size_bytes for made in found.values()))
+    return _Finding(f"{', '.join(found)}: {size}" if found else "no model has any for itself")
 
 
 def _ports() -> _Finding:

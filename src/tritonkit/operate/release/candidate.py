@@ -18,6 +18,7 @@ from tritonkit.repository.publish import copy_models
 from tritonkit.repository.publish.existing import made_from, recorded_cores
 from tritonkit.repository.publish.integrity import MANIFEST, versions
 from tritonkit.repository.publish.numbers import newest, remember, used
+from tritonkit.serve.stub_python import stub_python
 
 __all__ = ["Candidate", "build_candidate"]
 
@@ -73,6 +74,7 @@ def build_candidate(
         progress=progress,
         after=used(root, model),
         prover=prove_own_python,
+        interpreter=lambda: stub_python(root, "cpu"),
     )
     models = tuple(sorted(path.name for path in folder.iterdir() if path.is_dir()))
     remember(root, model, newest(folder, model))

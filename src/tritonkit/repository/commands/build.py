@@ -95,6 +95,7 @@ def command(
     from tritonkit.repository.pipeline import build_repository
     from tritonkit.repository.publish.numbers import used_by_all
     from tritonkit.serve.judge import find_build_gpu
+    from tritonkit.serve.stub_python import stub_python
 
     folder = project_folder(root)
     watched.limit(seconds("--step-timeout", options.step_timeout, least=1))
@@ -124,6 +125,7 @@ def command(
             gpu=gpu.judge if gpu else "",
             container=_container(options, shown),
             card=gpu.card if gpu else None,
+            interpreter=lambda: stub_python(folder, options.target.value),
         )
     repository = _with_engines(folder, repository, options)
     if as_json or repository.results:

@@ -43,6 +43,7 @@ def command(
         if number:
             print_line()
         _print(inspection)
+        _print_packages(project, inspection.spec)
 
 
 def _specs(project: Path, names: list[str]) -> list[Spec]:
@@ -112,6 +113,20 @@ def _print_models(inspection: Inspection) -> None:
             note(f"note: {text}")
     for text in inspection.unknown:
         note(f"note: {text}")
+
+
+def _print_packages(project: Path, spec: Spec) -> None:
+    """Print the packages that the model's own Python has for itself, and whether they are made."""
+    from tritonkit.repository.environments import Environments
+    from tritonkit.repository.modelspec.units import format_bytes
+    from tritonkit.serve.stub_python import stub_python
+
+    environments = Environments(project / ".tritonkit" / "environments", lambda: stub_python(project, "cpu"))
+    for model, needed in spec.requirements.items():
+        made = environments.find(needed)
+        state = "not made yet" if made is None else f"{len(made.packages)} packages, {format_bytes(made.size_bytes)}"
+        shown = ", ".join(line.split(" --hash")[0] for line in needed.lines[:8])
+        print_line(f"{model} has packages for itself: {shown}{' ...' if len(needed.lines) > 8 else ''} ({state})")
 
 
 def _print_onnx(inspection: Inspection) -> None:

@@ -20,6 +20,7 @@ __all__ = [
     "Strict",
     "Target",
     "Tensor",
+    "inside",
 ]
 
 MAX_SIZE = 2**31 - 1  # sizes and counts are 32-bit numbers in most of Triton's configuration
@@ -35,7 +36,7 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
 
-def _inside(path: str) -> str:
+def inside(path: str) -> str:
     """Refuse absolute paths and `..`; symbolic links are followed and checked when the file is read."""
     parts = PurePosixPath(path).parts
     if "\0" in path:
@@ -45,7 +46,7 @@ def _inside(path: str) -> str:
     return path
 
 
-InnerPath = Annotated[str, AfterValidator(_inside)]
+InnerPath = Annotated[str, AfterValidator(inside)]
 ModelName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$", max_length=128)]
 HOOK_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*:[A-Za-z_][A-Za-z0-9_]*$"
 Hook = Annotated[

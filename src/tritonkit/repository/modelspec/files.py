@@ -12,7 +12,7 @@ from tritonkit.repository.modelspec.base import FileReference, PackageFile
 if TYPE_CHECKING:
     from tritonkit.repository.modelspec.load import Spec
 
-__all__ = ["hold_to_size", "resolve_file", "resolve_folder"]
+__all__ = ["hold_to_size", "resolve_file", "resolve_folder", "resolve_inside"]
 
 
 def resolve_file(reference: FileReference, spec: Spec, field: str) -> Path:
@@ -32,6 +32,11 @@ def resolve_file(reference: FileReference, spec: Spec, field: str) -> Path:
         base, inner = Path(package.origin).parent, reference.file
     else:
         base, inner = spec.folder, reference
+    return resolve_inside(base, inner, where)
+
+
+def resolve_inside(base: Path, inner: str, where: str) -> Path:
+    """The path of a file that lies inside a folder, also after its links are followed."""
     try:
         path = (base / inner).resolve()
         exists = path.is_file()

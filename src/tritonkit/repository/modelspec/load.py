@@ -16,6 +16,7 @@ from tritonkit.repository.modelspec.base import FileReference, Target
 from tritonkit.repository.modelspec.document import nearest, read_document
 from tritonkit.repository.modelspec.files import hold_to_size, resolve_file, resolve_folder
 from tritonkit.repository.modelspec.model import ModelFile, PipelineModel, PipelineNetwork, PipelineStep
+from tritonkit.repository.modelspec.requirements import Requirements, own_requirements
 from tritonkit.repository.modelspec.step import ResolvedStep
 from tritonkit.repository.modelspec.steps import resolve_step
 
@@ -56,6 +57,10 @@ class Spec:
     """The specs whose models the pipeline has, by the names of its entries."""
     entry: str = ""
     """The place of a spec that is an entry of a pipeline, such as `pipeline.detector`; empty for all others."""
+    requirements: Mapping[str, Requirements] = dataclasses.field(default_factory=dict)
+    """Triton model -> the packages that its Python has for itself."""
+    environments: Mapping[str, Path] = dataclasses.field(default_factory=dict)
+    """Triton model -> the folder with these packages, once a build has made it."""
 
     @property
     def name(self) -> str:
@@ -253,7 +258,7 @@ def resolve(
         _check_files(spec)
         above = (*above, spec.name)
         parts = spec.model.pipeline
-        return replace(
+        spec = replace(
             spec,
             steps=tuple(resolve_step(part, spec, root) if isinstance(part, PipelineStep) else None for part in parts),
             members={
@@ -262,6 +267,7 @@ def resolve(
                 if isinstance(part, PipelineNetwork | PipelineModel)
             },
         )
+        return replace(spec, requirements=own_requirements(spec))
 
 
 def _member(

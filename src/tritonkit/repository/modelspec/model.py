@@ -21,6 +21,7 @@ from tritonkit.repository.modelspec.fields import Ensemble
 from tritonkit.repository.modelspec.graph import check_pipeline
 from tritonkit.repository.modelspec.language import LanguageModel
 from tritonkit.repository.modelspec.optimize import Optimize
+from tritonkit.repository.modelspec.python import OwnPackages
 from tritonkit.repository.modelspec.quality import Quality, SampleFiles, ready_metric
 from tritonkit.repository.modelspec.serving import Serving
 
@@ -183,6 +184,8 @@ class PipelineStep(Strict):
     """Step output -> pipeline tensor, where the names differ."""
     calls: tuple[ModelName, ...] | None = None
     """Models that the step's Python calls while it answers (BLS). They are loaded before it, and with it."""
+    python: OwnPackages | None = None
+    """Packages of a step of one's own, in place of those of its step.yaml."""
     serving: Serving = Serving()
 
     @property
@@ -219,6 +222,8 @@ class PipelineNetwork(Strict):
     """Network input -> pipeline tensor, where the names differ."""
     outputs: dict[str, str] = {}
     """Network output -> pipeline tensor, where the names differ."""
+    python: OwnPackages | None = None
+    """Packages of `network.python`."""
     quality: Quality = Quality()
     optimize: Optimize = Optimize()
     serving: Serving = Serving()
@@ -276,6 +281,8 @@ class ModelFile(Strict):
     """Whether it is built when no model is named."""
     network: Network = Field(default_factory=Network.model_construct)
     """The network; left out where the pipeline has networks of its own alone."""
+    python: OwnPackages | None = None
+    """Packages of `network.python`; a step has its own."""
     quality: Quality = Quality()
     optimize: Optimize = Optimize()
     serving: Serving = Serving()
@@ -334,6 +341,16 @@ class ModelFile(Strict):
         """The data in files that a build reads, by their fields of model.yaml."""
         given = {"quality.samples": self.quality.samples, "optimize.calibration": self.optimize.calibration}
         return {field: files for field, files in given.items() if isinstance(files, SampleFiles)}
+
+    @model_validator(mode="after")
+    def _python_is_own(self) -> Self:
+        if self.python and not self.network.python:
+            raise ValueError(
+                "python has requirements, and network is no Python; wanted them for a step, in its step.yaml"
+            )
+        if self.python and self.serving.default_model_filename:
+            raise ValueError("serving.default_model_filename is given; wanted none next to python.requirements")
+        return self
 
     @model_validator(mode="after")
     def _calls_others(self) -> Self:

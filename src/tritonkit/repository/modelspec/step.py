@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from tritonkit.datatypes import DataType
 from tritonkit.repository.modelspec.base import FileReference, Strict
 from tritonkit.repository.modelspec.model import Scalar
+from tritonkit.repository.modelspec.python import OwnPackages
 
 __all__ = ["ResolvedStep", "StepContract", "StepParameter", "StepTensor", "StepWindows"]
 
@@ -118,6 +119,8 @@ class StepContract(Strict):
     keeps_sequences: bool = False
     """Whether it keeps something between the requests of a sequence."""
     parameters: dict[str, StepParameter] = {}
+    python: OwnPackages | None = None
+    """Packages that its Python has for itself."""
     windows: StepWindows | None = None
     inputs: dict[str, Alternatives]
     outputs: dict[str, Alternatives]

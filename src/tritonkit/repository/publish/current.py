@@ -88,6 +88,7 @@ def inputs_of(
             "files": [digest(file) for file in (spec.file, *_packaged(spec.model, spec))],
             "folders": {str(folder): folder_digests(folder) for folder in folders},
             "code": _code(),
+            "environments": {model: folder.name for model, folder in spec.environments.items()},
             "target": target,
             "cores": cores,
             "members": dict(members),

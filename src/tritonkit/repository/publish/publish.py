@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tritonkit.disk import locked, reason, sync
 from tritonkit.errors import PublishError
+from tritonkit.repository.environments.environment import PACKAGES
 from tritonkit.repository.export import Artifact, sha256_file
 from tritonkit.repository.export.artifact import Independence
 from tritonkit.repository.modelspec import VersionPolicy
@@ -294,6 +295,7 @@ def _stage(staged: Path, current: Path, update: _Update) -> None:
     if not version.exists():
         version.mkdir()
         for name, source in plan.version_files.items():
+            (version / name).parent.mkdir(parents=True, exist_ok=True)
             _place(source, version / name, update.rendered.artifact.folder)
             if sha256_file(version / name) != update.files[name]:
                 raise PublishError(
@@ -322,7 +324,8 @@ def _place(source: Path, target: Path, cache: Path) -> None:
 
 
 def _is_linked(source: Path, cache: Path) -> bool:
-    return source.parent == cache and source.stat().st_size >= _LINKED_BYTES
+    cached = source.parent == cache or PACKAGES in source.parts
+    return cached and source.stat().st_size >= _LINKED_BYTES
 
 
 def _retained(present: Sequence[int], new: int, policy: VersionPolicy) -> list[int]:

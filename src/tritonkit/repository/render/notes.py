@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tritonkit.repository.environments.environment import OWN_MODEL
 from tritonkit.repository.export.artifact import Artifact
 from tritonkit.repository.modelspec import Spec
 from tritonkit.repository.modelspec.calls import written_calls
@@ -59,7 +60,8 @@ def _states_note(part: Part) -> str:
 def _calls_note(part: Part, spec: Spec) -> str:
     """A note on calls of other models that the spec does not name."""
     python = None if part.is_step else spec.model.network.python
-    file = spec.folder / python if python else part.version_files.get("model.py")
+    files = part.version_files
+    file = spec.folder / python if python else files.get(OWN_MODEL) or files.get("model.py")
     if part.backend != "python" or file is None or CALLS in part.parameters:
         return ""
     calls = written_calls(file)

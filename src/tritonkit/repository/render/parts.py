@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tritonkit.datatypes import DataType
 from tritonkit.errors import RenderError
+from tritonkit.repository.environments.environment import environment_files
 from tritonkit.repository.export.artifact import Artifact, TensorInfo
 from tritonkit.repository.export.padded import with_axes
 from tritonkit.repository.modelspec import (
@@ -187,7 +188,9 @@ def _network(spec: Spec, artifact: Artifact) -> Part:
             for key, value in _network_parameters(spec, artifact).items()
             if not {key, _INSTEAD.get(key)} & serving.parameters.keys()
         },
-        version_files={name: artifact.folder / name for name in sorted(artifact.files)},
+        version_files=_with_packages(
+            {name: artifact.folder / name for name in sorted(artifact.files)}, spec.network_name, spec
+        ),
         model_files=_initial_states(spec, sequences) | labels_of(serving, spec, "serving"),
         torch_kinds=_TORCH_KINDS.get(artifact.form, ()),
     )
@@ -299,11 +302,16 @@ def _step(step: ResolvedStep, entry: PipelineStep, section: str, spec: Spec) -> 
         outputs=_ports(step.outputs, entry.outputs),
         is_step=True,
         parameters=step.parameters | _native(step) | _calls(entry.calls),
-        version_files=placed["version"],
+        version_files=_with_packages(placed["version"], step.name, spec),
         model_files=placed["model"] | labels_of(serving, spec, section),
         windows=step.windows,
         most_windows=step.most_windows,
     )
+
+
+def _with_packages(files: dict[str, Path], model: str, spec: Spec) -> dict[str, Path]:
+    """The files of a version, with the packages that its Python has for itself."""
+    return environment_files(files, spec.environments.get(model)) if model in spec.requirements else files
 
 
 def _native(step: ResolvedStep) -> dict[str, str]:

@@ -119,6 +119,7 @@ def bundle(
             found="networks or models of other names",
             wanted="a pipeline with one network, which a function runs without Triton",
         )
+    _refuse_own_packages(spec)
     rendered = _rendered(spec, root, chosen_variant(spec, variant), progress)
     artifact = rendered[0].artifact
     files: dict[str, Content] = {}
@@ -139,6 +140,16 @@ def bundle(
         files["example.json"] = _json(example)
     digests |= {path: _digest(files[path], {}) for path in files.keys() - digests.keys()}
     return Bundle(spec.name, artifact.variant, files, digests)
+
+
+def _refuse_own_packages(spec: Spec) -> None:
+    for needed in spec.requirements.values():
+        raise RenderError(
+            needed.where,
+            found="the step has requirements of its own",
+            wanted="steps that need only the function's packages: all steps of a function share one Python",
+            todo="serve it with Triton, or add them to the function with --requirement",
+        )
 
 
 def _rendered(spec: Spec, root: Path, variant: str, progress: Progress | None) -> list[Rendered]:

@@ -1,17 +1,10 @@
-"""Run a pipeline's steps during a build, in its own process: the same `model.py` that a server runs.
-
-A step imports its neighbors, and the part of Triton's module that it uses, by plain names. In this process such names
-belong to others, so they stand for the step's modules only while the step works.
-"""
+"""Run a pipeline's steps during a build, in its own process: the same `model.py` that a server runs."""
 
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
-import os
 import shutil
-import sys
 import tempfile
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +14,7 @@ from typing import Any
 
 from tritonkit.errors import BuildError, TritonkitError
 from tritonkit.repository.export.hooks import last_calls
+from tritonkit.repository.export.plain_modules import STAND_IN, PlainModules
 from tritonkit.repository.modelspec import ResolvedStep
 from tritonkit.resources import STEPS, shipped
 from tritonkit.text import first_line
@@ -28,8 +22,6 @@ from tritonkit.watched import unbounded
 
 __all__ = ["StepRefusal", "StepRunner", "importable_code"]
 
-_TRITON = "triton_python_backend_utils"
-_STAND_IN = f"deploy/lambda/{_TRITON}.py"
 _TOGETHER = 32
 
 
@@ -48,8 +40,8 @@ class StepRunner:
     def __init__(self, step: ResolvedStep, where: str) -> None:
         self.step = step
         self._where = where
-        self._modules: dict[str, Any] = {}
-        self._folders = _folders(step)
+        self._modules = PlainModules(_folders(step))
+        self._triton: Any = None
 
     def run(self, items: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any] | StepRefusal]:
         """The outputs of each item, or the reason why it has none.
@@ -65,10 +57,11 @@ class StepRunner:
     def _answers(self, items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any] | StepRefusal]:
         model = self._model
         with self._isolated("running"):
-            triton = self._modules[_TRITON]
+            triton = self._triton
             requests = [
                 triton.InferenceRequest(
-                    [triton.Tensor(name, array[None]) for name, array in item.items()], list(self.step.outputs)
+                    inputs=[triton.Tensor(name, array[None]) for name, array in item.items()],
+                    requested_output_names=list(self.step.outputs),
                 )
                 for item in items
             ]
@@ -101,8 +94,8 @@ class StepRunner:
             "model_instance_device_id": "0",
         }
         with self._isolated("opening"):
-            _module(_TRITON, shipped(_STAND_IN))
-            model = _module("model", self.step.folder / "model.py").TritonPythonModel()
+            self._triton = self._modules.load_triton()
+            model = self._modules.load("model", self.step.folder / "model.py").TritonPythonModel()
             if hasattr(model, "initialize"):
                 model.initialize(arguments)
         opened.append(model)
@@ -128,13 +121,8 @@ class StepRunner:
     @contextlib.contextmanager
     def _isolated(self, doing: str) -> Iterator[None]:
         """Let the step's modules be imported by plain names, and turn any failure into a BuildError."""
-        plain = self._plain_names
-        before = {name: sys.modules.pop(name) for name in plain if name in sys.modules}
-        path, environment = list(sys.path), dict(os.environ)
-        sys.path[:0] = map(str, self._folders)
-        sys.modules.update(self._modules)
         try:
-            with unbounded():
+            with self._modules.inside(), unbounded():
                 yield
         except (TritonkitError, KeyboardInterrupt, MemoryError):
             raise
@@ -144,17 +132,6 @@ class StepRunner:
             raise self._failed(
                 f"{doing} it failed: {type(error).__name__}: {first_line(error)}", details=last_calls(error)
             ) from error
-        finally:
-            self._modules = {name: sys.modules.pop(name) for name in plain if name in sys.modules}
-            sys.modules.update(before)
-            sys.path[:] = path
-            os.environ.clear()
-            os.environ.update(environment)
-
-    @cached_property
-    def _plain_names(self) -> frozenset[str]:
-        """Names by which the step may import modules."""
-        return frozenset(file.stem for file in importable_code(self.step))
 
     def _missing(self, error: ModuleNotFoundError) -> BuildError:
         return self._failed(
@@ -177,7 +154,7 @@ class StepRunner:
 def importable_code(step: ResolvedStep) -> list[Path]:
     """All Python files that a step may import by plain names, the stand-in of Triton's module included."""
     files = [file for folder in _folders(step) for file in sorted(folder.glob("*.py"))]
-    return [*files, shipped(_STAND_IN)]
+    return [*files, shipped(STAND_IN)]
 
 
 def _folders(step: ResolvedStep) -> list[Path]:
@@ -185,16 +162,6 @@ def _folders(step: ResolvedStep) -> list[Path]:
     shared = shipped(STEPS)
     folders = [step.folder, step.folder.parent, shared, *(p for p in sorted(shared.iterdir()) if p.is_dir())]
     return list(dict.fromkeys(folders))
-
-
-def _module(name: str, file: Path) -> Any:
-    definition = importlib.util.spec_from_file_location(name, file)
-    assert definition is not None  # noqa: S101  a .py file always has a loader
-    assert definition.loader is not None  # noqa: S101
-    module = importlib.util.module_from_spec(definition)
-    sys.modules[name] = module
-    definition.loader.exec_module(module)
-    return module
 
 
 def _close(models: Sequence[Any], folder: Path) -> None:

@@ -1,0 +1,39 @@
+"""The Python of the stubs of this machine's server, for builds that make packages for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tritonkit.errors import ServerError
+from tritonkit.serve.install import find_server
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tritonkit.repository.environments import Interpreter
+
+__all__ = ["numpy_of", "stub_python"]
+
+
+def stub_python(root: Path, target: str) -> Interpreter:
+    """The Python that runs the models of a repository for a target: NVIDIA's image has its own.
+
+    Without a server on this machine it is the one that runs this, as in the image that builds.
+    """
+    from tritonkit.repository.environments.interpreter import NUMPY, NVIDIA_PYTHON, Interpreter
+
+    if target == "nvidia":
+        return Interpreter(NVIDIA_PYTHON)
+    try:
+        server = find_server(root)
+    except ServerError:
+        return Interpreter.without_server()
+    if server.native or server.python_bin is None:
+        return Interpreter(NVIDIA_PYTHON)
+    return Interpreter(server.python, numpy_of(server.python_bin.parent) or NUMPY, server.python_bin / "python")
+
+
+def numpy_of(environment: Path) -> str:
+    """The version of numpy in a server environment; empty if there is none."""
+    info = next(environment.glob("lib/python3.*/site-packages/numpy-*.dist-info"), None)
+    return "" if info is None else info.name.removeprefix("numpy-").removesuffix(".dist-info")
