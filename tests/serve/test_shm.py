@@ -156,6 +156,22 @@ def test_open_axes_between_models_are_as_long_as_the_other_end_says(tmp_path: Pa
     assert sizes == {"first": 1, "second": 14, "third": 14, "warmed": 14}
 
 
+def test_an_ensemble_in_another_hands_on_what_it_knows(tmp_path: Path) -> None:
+    """Its own dims may be open, where the models in it say more."""
+    tensors = (
+        'input {{ name: "x" data_type: TYPE_FP32 dims: [{}] }} output {{ name: "y" data_type: TYPE_FP32 dims: [{}] }}'
+    )
+    step = 'backend: "python" max_batch_size: 2 '
+    made = planned(
+        tmp_path,
+        wide=step + tensors.format("-1", MIB),
+        last=step + tensors.format("-1", "1"),
+        inner=ensemble("wide").config.replace("dims: [4]", "dims: [-1]"),
+        outer=ensemble("inner", "last").config.replace("dims: [4]", "dims: [-1]"),
+    )
+    assert {need.model: need.bytes_each // MIB for need in made.models}["last"] == 14
+
+
 def test_axes_of_models_with_and_without_a_batch_are_counted_from_the_last(tmp_path: Path) -> None:
     """A step gives the windows of a document, which are the next model's batch: their tokens are as many."""
     tensors = (

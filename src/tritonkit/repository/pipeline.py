@@ -142,7 +142,7 @@ class _Run:
     def artifact(self, spec: Spec, made: Made, jobs: dict[str, Job]) -> Artifact | None:
         """The artifact to serve; None for one that a dry run would have to build."""
         if not spec.model.has_network:
-            return graph_artifact(spec, BuildCache.of_project(self.root, self.progress.warn))
+            return graph_artifact(spec, BuildCache.of_project(self.root, self.progress.warn), dry_run=self.dry_run)
         results = self.make(spec, jobs)
         made.results += results
         if self.dry_run:

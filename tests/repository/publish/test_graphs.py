@@ -43,6 +43,17 @@ def test_a_pipeline_is_built_with_what_it_needs(root: Path, project: WriteModel)
     assert check_repository(root, cores=2) == {}
 
 
+def test_a_dry_run_writes_nothing(root: Path, project: WriteModel) -> None:
+    """Before the first build it shows the networks that would be built; after it, the ensembles too."""
+    shown = build_repository(root, cores=2, dry_run=True)
+    assert [result.model for result in shown.results] == ["encoder", "page_one", "page_sum"]
+    assert not (root / ".tritonkit" / "cache" / "page").exists()
+    actions(root)
+    project(PAGE + "serving: {max_batch_size: 2}\n", "page")
+    changes = {change.model: change.action for change in build_repository(root, cores=2, dry_run=True).changes}
+    assert changes == dict.fromkeys(MODELS[:-1], "unchanged") | {"page": "new configuration"}
+
+
 def test_a_change_of_a_part_reaches_the_ensemble(root: Path, project: WriteModel) -> None:
     """Built alone, the shared model says which pipelines have it; they follow with their next build."""
     actions(root)

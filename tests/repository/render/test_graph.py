@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import yaml
 from onnx import TensorProto, helper
 
 from tests.conftest import WriteModel
+from tritonkit.errors import SpecError, UsageError
+from tritonkit.perf.tune.apply import changed_text
+from tritonkit.perf.tune.candidates import refuse
 from tritonkit.repository.inspection import Inspection, inspect_model
 
 PROBE = {"name": "probe", "network": {"onnx": "probe.onnx"}}
 
 
-def network(inputs: dict[str, list[Any]], outputs: dict[str, list[Any]]) -> bytes:
-    """An ONNX file with FP32 inputs and outputs of these shapes, whose outputs are the first input."""
+def network(inputs: dict[str, list[Any]], outputs: dict[str, list[Any]], taken: int = TensorProto.FLOAT) -> bytes:
+    """An ONNX file with inputs of one type and FP32 outputs of these shapes, which are the first input."""
     values = [
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in given.items()]
-        for given in (inputs, outputs)
+        [helper.make_tensor_value_info(name, kind, shape) for name, shape in given.items()]
+        for given, kind in ((inputs, taken), (outputs, TensorProto.FLOAT))
     ]
-    nodes = [helper.make_node("Identity", [next(iter(inputs))], [name]) for name in outputs]
+    nodes = [helper.make_node("Cast", [next(iter(inputs))], [name], to=TensorProto.FLOAT) for name in outputs]
     graph = helper.make_graph(nodes, "g", *values)
-    content: bytes = helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10
-    ).SerializeToString()
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    content: bytes = model.SerializeToString()
     return content
 
 
@@ -32,6 +35,7 @@ FILES = {
     "probe__onnx": network({"x": ["batch", 4]}, {"y": ["batch", 4]}),
     "wide__onnx": network({"x": ["batch", 8]}, {"y": ["batch", 8]}),
     "one__onnx": network({"x": [4]}, {"y": [4]}),
+    "tags__onnx": network({"input_ids": ["batch", "length"]}, {"logits": ["batch", "length", 2]}, TensorProto.INT64),
     "sum__onnx": network({"a": ["batch", 4], "b": ["batch", 4]}, {"s": ["batch", 4]}),
 }
 SUM = {"name": "sum", "network": {"onnx": "sum.onnx"}, "inputs": {"a": "left", "b": "right"}}
@@ -120,8 +124,6 @@ def test_one_model_can_be_in_a_pipeline_twice(inspected: Any, write_model: Write
 
 def refused(inspected: Any, pipeline: list[Any], **more: Any) -> str:
     """The error with which a pipeline is refused."""
-    from tritonkit.errors import SpecError
-
     try:
         (error,) = inspected(pipeline, **more).unknown
     except SpecError as problem:
@@ -170,6 +172,45 @@ def test_a_model_that_keeps_sequences_gets_each_request_once(inspected: Any, wri
     assert "serving.response_cache" in error
     twice = [{"model": "state", "outputs": {"y": "z"}}, {"model": "state", "name": "more", "inputs": {"x": "z"}}]
     assert "state several times" in refused(inspected, twice)
+
+
+def test_a_network_of_the_spec_itself_can_be_among_them(inspected: Any) -> None:
+    """It is called as in a pipeline with one network."""
+    seen = inspected([part("first", "z"), "network"], network={"onnx": "sum.onnx"}, ensemble={"inputs": ["x", "b"]})
+    assert "page_network takes a, which no part before it gives" in seen.unknown[0]
+    seen = inspected([part("first", "a"), "network"], network={"onnx": "sum.onnx"}, ensemble={"inputs": ["x", "b"]})
+    assert seen.unknown == ()
+    assert [plan.name for plan in seen.models] == ["page_network", "page"]
+    assert [step.model for step in seen.models[-1].steps] == ["page_first", "page_network"]
+
+
+def test_a_network_of_its_own_takes_windows(inspected: Any, root: Path) -> None:
+    """It batches those of a document, which is one request."""
+    (root / "models" / "page").mkdir()
+    (root / "models" / "page" / "tokenizer.json").write_text("{}")
+    (root / "models" / "page" / "labels.txt").write_text("O\nB-PER\n")
+    tokenize = {"tokenizer": "tokenizer.json", "offsets": True, "windows": True, "max_length": 64}
+    tagger = {"onnx": "tags.onnx", "free_axes": {"length": {"max": 64}}}
+    parts = [
+        {"step": "tokenize", "parameters": tokenize},
+        {"name": "tagger", "network": tagger},
+        {"step": "aggregate_tokens", "parameters": {"labels": "labels.txt", "windows": True}},
+    ]
+    seen = inspected(parts)
+    assert seen.unknown == ()
+    assert [plan.max_batch_size for plan in seen.models] == [0, 0, 0]
+    assert seen.models[-1].steps[1].model == "page_tagger"
+    parts[1]["serving"] = {"max_batch_size": 4}
+    assert "a document has up to" in refused(inspected, parts)
+
+
+def test_commands_for_one_network_refuse_several(inspected: Any) -> None:
+    """The errors name those that can be tuned by themselves."""
+    spec = inspected(DIAMOND).spec
+    with pytest.raises(UsageError, match=r"tritonkit tune page_first, tritonkit tune page_one, .*page_sum$"):
+        refuse(spec)
+    with pytest.raises(UsageError, match=r"page/model\.yaml pipeline\.one: an entry of a pipeline"):
+        changed_text(spec.members["one"], cast(Any, None), cast(Any, None))
 
 
 def test_steps_take_the_batches_of_the_networks(inspected: Any) -> None:

@@ -126,6 +126,21 @@ def test_steps_in_front_of_the_network_and_behind_it(tmp_path: Path) -> None:
         build()
 
 
+def test_steps_of_a_pipeline_whose_network_is_another_spec(tmp_path: Path) -> None:
+    """The step before it is tried on the examples. What reaches the step behind it is not known: its batches are not
+    proven, and the build says so."""
+    pipeline(tmp_path, LENGTHS, "x / 2")
+    (tmp_path / "models" / "net" / "model.yaml").write_text(
+        "name: net\npipeline: [{step: measure}, {name: double, network: {onnx: net.onnx}}, {step: finish}]\n"
+        "example: {text: {text: a, more: [bcd, efghi, xy]}}\n"
+    )
+    built = build_repository(tmp_path, cores=2, prover=Counting())
+    assert sizes(built) == {"net": "64", "net_double": "64", "net_finish": "64", "net_measure": "64"}
+    assert is_proven(built, "net_measure")
+    assert not is_proven(built, "net_finish")
+    assert any("net_finish: not proven" in note for note in built.notes)
+
+
 def test_a_build_for_a_gpu_tries_steps_on_the_cpu(tmp_path: Path) -> None:
     """They run there anyway, and the same files need no second trial for the other target."""
     prover = Counting()

@@ -15,7 +15,7 @@ from tritonkit.machine import cores
 from tritonkit.perf.load.profile import steps_of
 from tritonkit.repository.export import BuildCache
 from tritonkit.repository.export.samples import Batch
-from tritonkit.repository.modelspec import Spec, read_example
+from tritonkit.repository.modelspec import PipelineModel, PipelineNetwork, Spec, read_example
 from tritonkit.repository.optimize.make import job_of
 from tritonkit.repository.optimize.runtimes import RUNTIMES, OperatorTime
 from tritonkit.repository.optimize.timing import batch_of
@@ -86,7 +86,7 @@ def profile_network(spec: Spec, client: Client, repository: Path, inputs: Mappin
     model = spec.network_name
     if spec.members:
         networks = ", ".join(one.name for one in spec.tree if not one.members)
-        return NetworkProfile(model, problem=f"several networks: profile each by its name ({networks})")
+        return NetworkProfile(spec.name, problem=f"several networks: profile each by its name ({networks})")
     version = max(client.statistics(model), key=lambda statistics: int(statistics.version)).version
     folder = repository / model / version
     facts = read_manifest(folder)
@@ -139,7 +139,14 @@ def _threads(client: Client, model: str) -> int:
 
 
 def _sample(spec: Spec, root: Path) -> Batch:
-    """The first of the network's own samples."""
+    """The first of the network's own samples; for a pipeline of other networks, of each under its tensors' names."""
+    if not spec.model.has_network:
+        entries = [part for part in spec.model.pipeline if isinstance(part, PipelineNetwork | PipelineModel)]
+        samples: Batch = {}
+        for entry in entries:
+            own = _sample(spec.members[entry.key], root)
+            samples = {entry.inputs.get(name, name): array for name, array in own.items()} | samples
+        return samples
     if spec.model.network.python:
         return {}
     job = job_of(spec, BuildCache.of_project(root))

@@ -169,8 +169,9 @@ def _y(one: _Place) -> float:
 
 
 def _line(upper: _Place, lower: _Place) -> str:
-    """A curve from below one place to above the next; through the places that only pass a line on it is straight."""
-    top = _y(upper) + (HEIGHT / 2 if upper.box else 0)
-    bottom = _y(lower) - (HEIGHT / 2 if lower.box else 0)
+    """A curve from below one place to above the next; through a row that it crosses it is straight."""
+    begin, top, bottom = _y(upper) - HEIGHT / 2, _y(upper) + HEIGHT / 2, _y(lower) - HEIGHT / 2
     middle = (top + bottom) / 2
-    return f"M{upper.x:.1f} {top:.1f}C{upper.x:.1f} {middle:.1f} {lower.x:.1f} {middle:.1f} {lower.x:.1f} {bottom:.1f}"
+    crossed = "" if upper.box else f"{upper.x:.1f} {begin:.1f}L"
+    curve = f"C{upper.x:.1f} {middle:.1f} {lower.x:.1f} {middle:.1f} {lower.x:.1f} {bottom:.1f}"
+    return f"M{crossed}{upper.x:.1f} {top:.1f}{curve}"

@@ -13,7 +13,7 @@ from tritonkit.repository.export.artifact import Signature
 from tritonkit.repository.export.ready.cells import content_of, to_array
 from tritonkit.repository.export.ready.rows import CLASS, FILE, Row, Rows, read_rows
 from tritonkit.repository.export.ready.step_runner import StepRefusal, StepRunner
-from tritonkit.repository.modelspec import ResolvedStep, SampleFiles, Spec
+from tritonkit.repository.modelspec import PipelineStep, ResolvedStep, SampleFiles, Spec
 from tritonkit.repository.modelspec.quality import LABEL_COLUMNS
 
 __all__ = ["Flow", "PreparedSamples", "missing_column", "prepare"]
@@ -30,11 +30,11 @@ class Flow:
     """The flow of tensors through the steps of a pipeline; it has no steps for a network alone."""
 
     def __init__(self, spec: Spec, place: str) -> None:
-        parts = zip(spec.steps, spec.model.pipeline, strict=True)
-        self.steps = [(step, entry) for step, entry in parts if step is not None and entry != "network"]
-        names = list(spec.model.pipeline)
-        self.before = names.index("network") if "network" in names else 0
-        """Number of steps before the network."""
+        parts = list(zip(spec.steps, spec.model.pipeline, strict=True))
+        self.steps = [(step, part) for step, part in parts if step and isinstance(part, PipelineStep)]
+        place_of_network = [part for _, part in parts].index("network") if spec.steps else 0
+        self.before = sum(step is not None for step in spec.steps[:place_of_network])
+        """Number of steps before the network. Other networks do not run here: rows have to have their outputs."""
         self._where = f"{spec.file} {place}"
         self._runners = [StepRunner(step, self._where) for step, _ in self.steps]
 
