@@ -142,11 +142,11 @@ def _sample(spec: Spec, root: Path) -> Batch:
     """The first of the network's own samples; for a pipeline of other networks, of each under its tensors' names."""
     if not spec.model.has_network:
         entries = [part for part in spec.model.pipeline if isinstance(part, PipelineNetwork | PipelineModel)]
-        samples: Batch = {}
+        known: Batch = {}
         for entry in entries:
             own = _sample(spec.members[entry.key], root)
-            samples = {entry.inputs.get(name, name): array for name, array in own.items()} | samples
-        return samples
+            known = {entry.inputs.get(name, name): array for name, array in own.items()} | known
+        return known
     if spec.model.network.python:
         return {}
     job = job_of(spec, BuildCache.of_project(root))
