@@ -91,6 +91,23 @@ def test_xgboost(tmp_path: Path, settings: dict[str, Any], form: str) -> None:
     assert proven(file, read_forest(file)).rows == 2000
 
 
+def test_xgboost_2_has_no_threshold_where_it_splits_by_categories(tmp_path: Path) -> None:
+    """Such nodes hold NaN in files of its older versions, and the comparison is as strict for them."""
+    file = tmp_path / "model.json"
+    models.xgboost_file(file)
+    document = json.loads(file.read_text())
+    for tree in document["learner"]["gradient_booster"]["model"]["trees"]:
+        for node in tree["categories_nodes"]:
+            tree["split_conditions"][node] = float("nan")
+    file.write_text(json.dumps(document))
+    forest = read_forest(file)
+    assert any(tree.sets for tree in forest.trees)
+    assert proven(file, forest).rows == 2000
+    wrong = replace(forest, trees=[WRONG["leaf"](tree) for tree in forest.trees])
+    with pytest.raises(UsageError, match="XGBoost's own is"):
+        proven(file, wrong)
+
+
 def test_xgboost_with_a_number_for_missing(tmp_path: Path) -> None:
     """The number and NaN both mean a missing value, as in XGBoost."""
     file = tmp_path / "model.json"

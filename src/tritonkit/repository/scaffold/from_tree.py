@@ -61,6 +61,7 @@ def new_from_tree(
         "network": {"onnx": _FILE},
     }
     code = {_FILE: content}
+    end = {"serving": {"targets": {"nvidia": {"instance_group": [{"kind": "cpu"}]}}}}  # no GPU runs trees of ONNX
     if forest.names:
         parameters: dict[str, Any] = {"features": _FEATURES, "size": forest.features, "nan": "keep"}
         if forest.dtype != "FP32":
@@ -68,7 +69,7 @@ def new_from_tree(
         settings["pipeline"] = [{"step": "assemble_features", "parameters": parameters}, "network"]
         settings["example"] = {"record": {"text": _record(forest)}}
         code[_FEATURES] = _features(forest).encode()
-    return write_folder(root, name, settings, {}, code, ((), _quality(forest)))
+    return write_folder(root, name, settings | end, {}, code, ((), _quality(forest)))
 
 
 @contextmanager
