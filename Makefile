@@ -43,7 +43,7 @@ setup:
 	@echo "Setting up .venv, the project's environment (a minute or two, 2.1 GB) ..."
 	@$(PYTHON) -m venv --upgrade-deps .venv
 	@$(BIN)/python $(PIP_INSTALL) "$(TORCH)"
-	@$(BIN)/python $(PIP_INSTALL) -e ".[build,environments,models,trees,loadtest,cache,metrics,tracing,tune,plan,gateway,store,kubernetes,openai,examples,dev]"
+	@$(BIN)/python $(PIP_INSTALL) -e ".[build,environments,keras,models,trees,loadtest,cache,metrics,tracing,tune,plan,gateway,store,kubernetes,openai,examples,dev]"
 	@touch $@
 
 .venv-server/.ready: python_backends/requirements-base.txt python_backends/requirements.txt python_backends/requirements-common.lock python_backends/requirements.lock $(shell find python_backends/native python_backends/site -name '*.py' -o -name '*.[ch]' -o -name '*.cpp' -o -name '*.pth')

@@ -169,6 +169,7 @@ PARTS = {
     ),
     "h2load": Part("h2load", programs("h2load"), "apt-get install nghttp2-client"),
     "haproxy": Part("HAProxy", programs("haproxy"), "apt-get install haproxy"),
+    "keras": Part("Keras", lambda: find_spec("keras") is not None, "make setup"),
     "kserve": Part("KServe's Python server", beside("kserve"), "make kserve", demanded=False),
     "kubectl": Part(
         "kubectl",

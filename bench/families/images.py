@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +27,7 @@ __all__ = ["RECIPES", "detected", "picture", "segmented"]
 PICTURES = 32
 MOST = 50
 """Boxes of a picture: `k` of the page about YOLO."""
+KERAS = Path(__file__).with_name("keras_answers.py")
 TEXT_TOWER = {"hidden_size": 512, "num_hidden_layers": 12, "num_attention_heads": 8, "intermediate_size": 2048}
 IMAGE_TOWER = {
     "hidden_size": 768,
@@ -216,6 +219,30 @@ def vectors(folder: Path, items: Sequence[Item]) -> list[Answer]:
     return [Answer(vector) for vector in output.image_embeds.numpy()]
 
 
+def keras_classifier(place: Kitchen, small: bool) -> list[Item]:
+    """A classifier of Keras, of the size of MobileNet V2."""
+    run = [sys.executable, KERAS, place.folder / "flowers.keras", "small" if small else "whole"]
+    subprocess.run(run, check=True)
+    items = pictures()
+    place.ahead = {
+        "models/flowers/labels.txt": "\n".join(f"flower {number}" for number in range(5)).encode(),
+        "models/flowers/photo.jpg": items[0]["image"],
+    }
+    return items
+
+
+def keras_classes(folder: Path, items: Sequence[Item]) -> list[Answer]:
+    """The three best classes of Keras's own network."""
+    files = [folder / f"{number:02}.jpg" for number in range(len(items))]
+    for file, item in zip(files, items, strict=True):
+        file.write_bytes(item["image"])
+    answers = folder / "answers.npy"
+    subprocess.run([sys.executable, KERAS, folder / "flowers.keras", answers, *files], check=True)
+    rows = np.load(answers)
+    best = np.argsort(-rows, axis=1)[:, :3]
+    return [Answer(row[one], [f"flower {number}" for number in one]) for row, one in zip(rows, best, strict=True)]
+
+
 def masked(reply: Reply) -> Answer:
     """The class of each pixel."""
     return Answer((), reply["mask"][0].ravel())
@@ -234,6 +261,9 @@ def embedded(reply: Reply) -> Answer:
 RECIPES = {
     "image-classifier": Recipe(
         "classifier", "models/classifier", "images:Classifier", classifier, classes, labels, from_json, at_most=0.01
+    ),
+    "keras": Recipe(
+        "flowers", "models/flowers", "images:Flowers", keras_classifier, keras_classes, labels, from_json, at_most=0.01
     ),
     "yolo": Recipe("detector", "models/detector", "images:Detector", detector, boxes, boxed, from_json, at_most=4e-3),
     "segmentation": Recipe("segments", "models/segments", "images:Segmenter", segmenter, masks, masked, masked_pixels),

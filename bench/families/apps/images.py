@@ -57,6 +57,22 @@ class Classifier(Picture):
         return answered([self.labels[number] for number in best], scores[best])
 
 
+class Flowers:
+    """The three best labels of a network that takes channels last and gives probabilities."""
+
+    def __init__(self, folder: str, network: str, threads: int) -> None:
+        self.session = opened(network, threads)
+        self.name = self.session.get_inputs()[0].name
+        self.labels = Path(folder, "labels.txt").read_text().splitlines()
+
+    def __call__(self, body: bytes) -> bytes:
+        """The answer."""
+        image = opened_picture(body).resize((224, 224), Image.Resampling.BILINEAR)
+        [[scores]] = self.session.run(None, {self.name: np.asarray(image, np.float32)[None] / 127.5 - 1})
+        best = np.argsort(-scores)[:3]
+        return answered([self.labels[number] for number in best], scores[best])
+
+
 class Detector(Classifier):
     """Labels and scores of boxes, without those that overlap a better one of their class."""
 

@@ -13,10 +13,22 @@ from tritonkit.repository.export.adapted import adapt, holds_one_item
 from tritonkit.repository.export.artifact import Artifact, Signature
 from tritonkit.repository.export.onnx_facts import OnnxFacts, read_onnx
 from tritonkit.repository.export.onnx_file import batch_axis_missing, check_against_spec, data_of, read_signature
-from tritonkit.repository.modelspec import FileReference, PackageFile, Spec, resolve_file
+from tritonkit.repository.export.triton_folder import read_triton_folder
+from tritonkit.repository.modelspec import FileReference, PackageFile, Spec, resolve_file, resolve_folder
 from tritonkit.repository.modelspec.contents import FolderFile, PythonUse, list_files, python_uses
+from tritonkit.repository.optimize.files.detect import kind_of
+from tritonkit.repository.optimize.files.kinds import open_ready
 from tritonkit.repository.optimize.graph import GRAPH
-from tritonkit.repository.optimize.variants import AUTO, LLM_PLAIN, PLAIN, PYTHON, for_target, variant_of
+from tritonkit.repository.optimize.variants import (
+    AS_IS,
+    AUTO,
+    LLM_PLAIN,
+    PLAIN,
+    PYTHON,
+    for_target,
+    served_name,
+    variant_of,
+)
 from tritonkit.repository.publish.rendering import Members
 from tritonkit.repository.render.parts import CALLS
 from tritonkit.repository.render.plan import plan_models
@@ -35,6 +47,16 @@ _MAIN_FILES = {
     "torch": "model.py",
     PYTHON: "model.py",
 }
+
+_READY_FILES = {
+    "openvino": "model.xml",
+    "tensorrt": "model.plan",
+    "torch-export": "model.py",
+    "torchscript": "model.pt",
+}
+"""Kind of a ready-made file -> the file by which its backend is known."""
+_TOLD = ("openvino", "torch-export")
+"""Kinds of ready-made files that tell their inputs and outputs without being run."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +80,8 @@ class Inspection:
         network, named = self.spec.model.network, self.spec.model.serving.variant
         if not self.spec.model.has_network:
             return GRAPH
-        if network.python:
-            return PYTHON
+        if served_name(self.spec) in (PYTHON, AS_IS):
+            return served_name(self.spec)
         return LLM_PLAIN if network.llm and named == PLAIN else named
 
     @property
@@ -67,7 +89,7 @@ class Inspection:
         """The source of the network: key of `network` -> its value."""
         network = self.spec.model.network
         given = {"torch": network.torch, "onnx": network.onnx, "python": network.python}
-        given |= {"train": network.train, "weights": network.weights}
+        given |= {"train": network.train, "weights": network.weights, "file": network.file, "folder": network.folder}
         if network.llm:
             given |= {f"llm.{key}": value for key, value in network.llm.model_dump().items()}
         return {key: _text(value) for key, value in given.items() if value is not None}
@@ -136,6 +158,11 @@ def declared_signature(spec: Spec) -> Signature:
 def _signature(spec: Spec) -> tuple[OnnxFacts | None, Signature | None]:
     """Facts of an ONNX file, and the network's inputs and outputs from it or else from the spec."""
     network, batched = spec.model.network, spec.model.serving.max_batch_size != 0
+    if network.file is not None:
+        return None, _ready_signature(spec, batched)
+    if network.folder is not None:
+        folder = resolve_folder(network.folder, spec, "network.folder")
+        return None, read_triton_folder(folder, f"{spec.file} network.folder").signature
     if network.onnx is None:
         return None, Signature.declared(spec)
     where, file = f"{spec.file} network.onnx", _onnx_file(spec)
@@ -144,6 +171,14 @@ def _signature(spec: Spec) -> tuple[OnnxFacts | None, Signature | None]:
     if spec.model.serving.max_batch_size is None and batch_axis_missing(model):
         batched = False
     return facts, check_against_spec(read_signature(model, where, batched), spec, file.name)
+
+
+def _ready_signature(spec: Spec, batched: bool) -> Signature:
+    """Inputs and outputs of a ready-made file that tells them without being run; else those that the spec declares."""
+    if kind_of(spec) not in _TOLD:
+        return Signature.declared(spec)
+    ready = open_ready(spec)
+    return ready.signature(batched and not ready.batch_axis_missing())
 
 
 def _onnx_file(spec: Spec) -> Path:
@@ -171,7 +206,8 @@ def _models(spec: Spec, signature: Signature, target: Target, cores: int, member
     variant = variant_of(spec).name if spec.model.has_network else GRAPH
     planned = Artifact(spec.name, variant, spec.folder, {}, signature, None, "", {})
     main = _MAIN_FILES.get(planned.form.partition("-")[0], "model.onnx")
-    planned = replace(planned, files={main: ""})
+    files = {_READY_FILES[kind_of(spec)]: ""} if spec.model.network.file else {main: ""}
+    planned = replace(planned, files=files)
     return plan_models(spec, planned, target, cores, members=members)
 
 

@@ -19,6 +19,7 @@ from tritonkit.errors import InvalidInput, TritonkitError, UsageError
 if TYPE_CHECKING:
     from tritonkit.client import ModelSignature
     from tritonkit.perf.diagnose import BatchingCheck
+    from tritonkit.repository.modelspec import Network
 
 __all__ = ["command"]
 
@@ -92,6 +93,11 @@ def _given(texts: list[str], signature: ModelSignature) -> dict[str, Any]:
     return {name: values if len(values) > 1 else values[0] for name, values in several.items()}
 
 
+def _has_samples(network: Network) -> bool:
+    """Whether a build of the network knows its input."""
+    return not (network.python or network.llm or network.folder)
+
+
 def _samples(project: Path, model: str) -> dict[str, Any]:
     """The samples that the project knows for a network.
 
@@ -107,7 +113,7 @@ def _samples(project: Path, model: str) -> dict[str, Any]:
     reason = f"no project here knows a network {model}"
     with contextlib.suppress(TritonkitError):
         for spec in load_all(project):
-            if model != spec.network_name or spec.model.network.python or spec.model.network.llm:
+            if model != spec.network_name or not _has_samples(spec.model.network):
                 continue
             with contextlib.redirect_stdout(sys.stderr):
                 job = job_of(spec, BuildCache.of_project(project))

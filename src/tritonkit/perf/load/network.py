@@ -19,7 +19,8 @@ from tritonkit.repository.modelspec import PipelineModel, PipelineNetwork, Spec,
 from tritonkit.repository.optimize.make import job_of
 from tritonkit.repository.optimize.runtimes import RUNTIMES, OperatorTime
 from tritonkit.repository.optimize.timing import batch_of
-from tritonkit.repository.optimize.variants import PYTHON, parse
+from tritonkit.repository.optimize.variants import AS_IS, PYTHON, parse
+from tritonkit.repository.optimize.variants.torch_export import PROGRAM
 from tritonkit.repository.publish.integrity import read_manifest
 from tritonkit.text import first_line
 
@@ -31,6 +32,8 @@ __all__ = ["NetworkProfile", "example_inputs", "network_inputs", "profile_networ
 _REPEATS = 50
 _THREADS = ("intra_op_thread_count", "INFERENCE_NUM_THREADS")
 """The backends' name for the number of threads in a configuration."""
+_RUNTIMES = {"model.xml": "openvino", "model.pt": "torch", PROGRAM: "torch", "model.plan": "tensorrt"}
+"""File of a version -> the engine that profiles it."""
 
 
 @dataclass(frozen=True)
@@ -108,13 +111,18 @@ def profile_network(spec: Spec, client: Client, repository: Path, inputs: Mappin
 
 
 def _profile(model: str, variant: str, folder: Path, threads: int, batch: Batch) -> NetworkProfile:
-    runtime = parse(variant, str(folder)).runtime
+    runtime = _runtime_of_file(folder) if variant == AS_IS else parse(variant, str(folder)).runtime
     if runtime is None:
         return NetworkProfile(model, variant, problem="it does not run on this machine")
     runner = RUNTIMES[runtime](folder, threads, str(folder))
     runner.run(batch)
     times = sorted(runner.profile(batch, _REPEATS), key=lambda time: time.ms, reverse=True)
     return NetworkProfile(model, variant, runtime, threads, tuple(times))
+
+
+def _runtime_of_file(folder: Path) -> str | None:
+    """The engine of a ready-made file; None for a file that only another machine opens."""
+    return next((runtime for name, runtime in _RUNTIMES.items() if (folder / name).is_file()), None)
 
 
 def network_inputs(client: Client, spec: Spec, inputs: Mapping[str, Any]) -> Batch:
@@ -147,7 +155,7 @@ def _sample(spec: Spec, root: Path) -> Batch:
             own = _sample(spec.members[entry.key], root)
             known = {entry.inputs.get(name, name): array for name, array in own.items()} | known
         return known
-    if spec.model.network.python:
+    if spec.model.network.python or spec.model.network.folder:
         return {}
     job = job_of(spec, BuildCache.of_project(root))
     with contextlib.redirect_stdout(sys.stderr):

@@ -16,7 +16,7 @@ from tritonkit.repository.optimize.built import as_built
 from tritonkit.repository.optimize.gpu_judging import GpuJudge
 from tritonkit.repository.optimize.results import Result, choose, evaluate, wanted_variants
 from tritonkit.repository.optimize.runtimes import RUNTIMES
-from tritonkit.repository.optimize.variants import PYTHON, servable, variant_of
+from tritonkit.repository.optimize.variants import AS_IS, PYTHON, servable, variant_of
 from tritonkit.repository.pipeline import render_models
 from tritonkit.repository.render.gpu_network import read_network
 from tritonkit.serve.gpus import find_devices
@@ -60,6 +60,7 @@ def refuse(spec: Spec) -> None:
         (serving.decoupled, "a request has any number of answers"),
         (len(serving.instance_group) > 1, "several groups of instances"),
         (any(step.windows for step in spec.steps if step), "a request has any number of windows (windows: true)"),
+        (bool(spec.model.network.folder), "a model with its own config.pbtxt, which is served as it is"),
         (serving.response_cache, "the response cache is on, and its answers would be measured"),
     ):
         if there:
@@ -102,7 +103,7 @@ def find_artifacts(
 
 def _is_usable(result: Result, target: Target) -> bool:
     """Whether tritonkit's server serves a variant, and the gate lets it."""
-    if result.variant == PYTHON:
+    if result.variant in (PYTHON, AS_IS):
         return result.passed
     form = result.variant.rpartition("+")[2]
     return result.passed and servable(form, target) and result.runtime in RUNTIMES and result.runtime in _ENGINES

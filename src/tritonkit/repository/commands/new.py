@@ -30,11 +30,21 @@ class NetworkOptions:
             metavar="MODULE:FACTORY",
         ),
     ] = None
+    file: Annotated[
+        Path | None,
+        Option(
+            "A file that is served as it is: TorchScript (.pt), torch.export (.pt2), OpenVINO (.xml).", metavar="FILE"
+        ),
+    ] = None
+    triton: Annotated[
+        Path | None, Option("A model in Triton's layout (config.pbtxt), served as it is.", metavar="FOLDER")
+    ] = None
+    keras: Annotated[Path | None, Option("A network of Keras 3 (.keras), which becomes ONNX.", metavar="FILE")] = None
     inputs: Annotated[
         Sequence[str] | None,
         Option(
-            "With --torch: an input without its batch axis; a free size as in 'ids=INT64:length(2-64)', or"
-            " 'H(32-640/32)' for multiples of 32.",
+            "With --torch, or --file of TorchScript: an input without its batch axis; a free size as in"
+            " 'ids=INT64:length(2-64)', or 'H(32-640/32)' for multiples of 32.",
             name="--input",
             metavar="NAME=DTYPE:SHAPE",
         ),
@@ -73,27 +83,10 @@ def command(
     Example: tritonkit new resnet --torch network:build --input pixels=FP32:3,224,224
     """
     from tritonkit.repository.modelspec import load
-    from tritonkit.repository.scaffold import (
-        new_from_checkpoint,
-        new_from_hf,
-        new_from_onnx,
-        new_from_torch,
-        new_from_tree,
-    )
 
     project = project_or_here(root)
     _check(network)
-    if network.onnx is not None:
-        folders = [new_from_onnx(project, name, network.onnx)]
-    elif network.hf is not None:
-        folders = new_from_hf(project, name, network.hf, note)
-    elif network.llm is not None:
-        folders = [new_from_checkpoint(project, name, network.llm, note)]
-    elif network.tree is not None:
-        folders = [new_from_tree(project, name, network.tree, network.missing, note)]
-    else:
-        taken = network.inputs or ()
-        folders = [new_from_torch(project, name, network.torch or "", taken, network.weights, Path.cwd())]
+    folders = _made(network, project, name)
     for folder in folders:
         load(folder, project)
     if as_json:
@@ -120,29 +113,49 @@ def _serves_on_gpu(project: Path) -> bool:
         return False
 
 
+def _made(network: NetworkOptions, project: Path, name: str) -> list[Path]:
+    """The folders of a new model."""
+    from tritonkit.repository import scaffold
+
+    taken = network.inputs or ()
+    if network.hf is not None:
+        return scaffold.new_from_hf(project, name, network.hf, note)
+    if network.llm is not None:
+        return [scaffold.new_from_checkpoint(project, name, network.llm, note)]
+    if network.onnx is not None:
+        return [scaffold.new_from_onnx(project, name, network.onnx)]
+    if network.file is not None:
+        return [scaffold.new_from_file(project, name, network.file, taken)]
+    if network.triton is not None:
+        return [scaffold.new_from_triton(project, name, network.triton)]
+    if network.keras is not None:
+        return [scaffold.new_from_keras(project, name, network.keras, note)]
+    if network.tree is not None:
+        return [scaffold.new_from_tree(project, name, network.tree, network.missing, note)]
+    return [scaffold.new_from_torch(project, name, network.torch or "", taken, network.weights, Path.cwd())]
+
+
 def _check(network: NetworkOptions) -> None:
-    """UsageError unless there is one source, and options of --torch and --tree come with it."""
-    sources = {
-        "--onnx": network.onnx,
-        "--torch": network.torch,
-        "--hf": network.hf,
-        "--llm": network.llm,
-        "--tree": network.tree,
-    }
+    """UsageError unless there is one source, and the options of a source come with it."""
+    names = ("onnx", "torch", "hf", "llm", "tree", "keras", "file", "triton")
+    sources = {f"--{name}": getattr(network, name) for name in names}
     named = [option for option, value in sources.items() if value is not None]
     if len(named) != 1:
         raise UsageError(
             "tritonkit new", found=" and ".join(named) or "no network", wanted=f"one of {', '.join(sources)}"
         )
     more = {
-        "--input": ("--torch", bool(network.inputs)),
-        "--weights": ("--torch", network.weights is not None),
-        "--missing": ("--tree", network.missing is not None),
+        "--input": (("--torch", "--file"), bool(network.inputs)),
+        "--weights": (("--torch",), network.weights is not None),
+        "--missing": (("--tree",), network.missing is not None),
     }
-    for option, (source, is_given) in more.items():
-        if is_given and named != [source]:
+    for option, (takers, is_given) in more.items():
+        if is_given and named[0] not in takers:
+            only = " or ".join(takers)
             raise UsageError(
-                "tritonkit new", found=f"{option} together with {named[0]}", wanted=f"it only with {source}"
+                "tritonkit new",
+                found=f"{option} together with {named[0]}",
+                wanted=f"it only with {only}",
             )
 
 

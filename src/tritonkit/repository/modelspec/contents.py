@@ -168,6 +168,10 @@ def _server_uses(spec: Spec) -> Iterator[PythonUse]:
         for more in spec.model.network.files:
             if isinstance(more, str) and more.endswith(_CODE):
                 yield PythonUse(more, "server", "network.files")
+    if spec.model.network.folder is not None:
+        folder = spec.folder / spec.model.network.folder
+        for file in sorted(file for file in folder.rglob("*.py") if file.is_file()):
+            yield PythonUse(_inner(file, spec), "server", "network.folder")
     yield from _step_uses(spec)
 
 

@@ -12,7 +12,10 @@ from tritonkit.repository.modelspec.base import FileReference, PackageFile
 if TYPE_CHECKING:
     from tritonkit.repository.modelspec.load import Spec
 
-__all__ = ["hold_to_size", "resolve_file", "resolve_folder", "resolve_inside"]
+__all__ = ["hold_to_size", "resolve_file", "resolve_folder", "resolve_inside", "resolve_network_file"]
+
+SAVED_MODEL = "saved_model.pb"
+"""The file of a SavedModel's folder that holds its graph."""
 
 
 def resolve_file(reference: FileReference, spec: Spec, field: str) -> Path:
@@ -47,6 +50,29 @@ def resolve_inside(base: Path, inner: str, where: str) -> Path:
     if not exists:
         raise SpecError(where, found=f"there is no file {inner!r} in {base}", todo="correct the path, or add the file")
     return path
+
+
+def resolve_network_file(spec: Spec) -> Path:
+    """The path of `network.file`; a folder is refused with the way that it can be served."""
+    reference = spec.model.network.file
+    where = f"{spec.file} network.file"
+    if isinstance(reference, str) and (spec.folder / reference).is_dir():
+        if (spec.folder / reference / SAVED_MODEL).is_file():
+            raise SpecError(
+                where,
+                found=f"{reference} is a SavedModel of TensorFlow, for which neither tritonkit's server nor Triton"
+                " since 25.10 has a backend",
+                wanted="an ONNX file of it",
+                todo=f"convert it where TensorFlow is: pip install tf2onnx && python -m tf2onnx.convert --saved-model"
+                f" {reference} --output model.onnx; then network: {{onnx: model.onnx}}",
+            )
+        raise SpecError(
+            where,
+            found=f"{reference} is a folder",
+            wanted="a file; or network: {folder: ...} for a model in Triton's layout, with its config.pbtxt",
+        )
+    assert reference is not None  # noqa: S101  the caller chose this source
+    return resolve_file(reference, spec, "network.file")
 
 
 def resolve_folder(inner: str, spec: Spec, field: str) -> Path:

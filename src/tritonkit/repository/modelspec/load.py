@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from tritonkit.errors import SpecError, TritonkitError, UsageError
 from tritonkit.repository.modelspec.base import FileReference, Target
 from tritonkit.repository.modelspec.document import nearest, read_document
-from tritonkit.repository.modelspec.files import hold_to_size, resolve_file, resolve_folder
+from tritonkit.repository.modelspec.files import hold_to_size, resolve_file, resolve_folder, resolve_network_file
 from tritonkit.repository.modelspec.model import ModelFile, PipelineModel, PipelineNetwork, PipelineStep
 from tritonkit.repository.modelspec.requirements import Requirements, own_requirements
 from tritonkit.repository.modelspec.step import ResolvedStep
@@ -349,6 +349,10 @@ def _check_files(spec: Spec) -> None:
         ),
         *(("serving.model_warmup", given.file) for one in samples for given in one.inputs.values()),
     ]
+    if network.file is not None:
+        resolve_network_file(spec)
+    if network.folder is not None:
+        resolve_folder(network.folder, spec, "network.folder")
     for field, files in model.sample_files.items():
         named.append((f"{field}.classes", files.classes))
         key, source = files.source

@@ -22,7 +22,7 @@ from tritonkit.repository.modelspec.graph import check_pipeline
 from tritonkit.repository.modelspec.language import LanguageModel
 from tritonkit.repository.modelspec.optimize import Optimize
 from tritonkit.repository.modelspec.python import OwnPackages
-from tritonkit.repository.modelspec.quality import Quality, SampleFiles, ready_metric
+from tritonkit.repository.modelspec.quality import Quality, SampleFiles, Tolerance, ready_metric
 from tritonkit.repository.modelspec.serving import Serving
 
 __all__ = ["Example", "FreeAxis", "ModelFile", "Network", "PipelineModel", "PipelineNetwork", "PipelineStep"]
@@ -81,8 +81,11 @@ class FreeAxis(Strict):
         return max(self.min, min(self.max, size // self.multiple_of * self.multiple_of))
 
 
+_SOURCES = ("torch", "onnx", "python", "llm", "file", "folder")
+
+
 class Network(Strict):
-    """The source of the network: exactly one of torch, onnx, python and llm."""
+    """The source of the network: exactly one of torch, onnx, python, llm, file and folder."""
 
     torch: Hook | None = None
     """Function without arguments that returns a torch.nn.Module."""
@@ -100,6 +103,13 @@ class Network(Strict):
     """Models that a python model calls while it answers (BLS). They are loaded before it, and with it."""
     llm: LanguageModel | None = None
     """A causal language model; its inputs and outputs are always the same (docs/llm.md)."""
+    file: FileReference | None = None
+    """A network in another format, served as it is: TorchScript (.pt), torch.export (.pt2), OpenVINO (.xml next to its
+    .bin), TensorRT (.plan)."""
+    backend: Literal["openvino", "python", "pytorch", "tensorrt"] | None = None
+    """The backend that serves `file`; needed only where neither its name nor its content tells."""
+    folder: InnerPath | None = None
+    """A folder with one model in Triton's layout (config.pbtxt, and a version's files in 1/), served as it is."""
     inputs: dict[str, Tensor] = {}
     outputs: dict[str, Tensor] = {}
     free_axes: dict[str, FreeAxis] = {}
@@ -110,10 +120,10 @@ class Network(Strict):
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
-        keys = ("torch", "onnx", "python", "llm")
-        sources = [key for key in keys if getattr(self, key) is not None]
+        sources = [key for key in _SOURCES if getattr(self, key) is not None]
         if len(sources) != 1:
-            raise ValueError(f"found {' and '.join(sources) or 'none'} of torch, onnx, python and llm; wanted one")
+            named = f"{', '.join(_SOURCES[:-1])} and {_SOURCES[-1]}"
+            raise ValueError(f"found {' and '.join(sources) or 'none'} of {named}; wanted one")
         if self.llm and (self.inputs or self.outputs or self.free_axes):
             raise ValueError("inputs, outputs and free_axes are given; wanted none of them for llm")
         if (self.train or self.weights) and not self.torch:
@@ -124,7 +134,13 @@ class Network(Strict):
             raise ValueError(f"fill and inputs both have {both[0]}; wanted it in one of them")
         if self.train and self.weights:
             raise ValueError("both train and weights are given; wanted one")
-        if not self.onnx and not self.llm and not self.inputs:
+        if self.folder and (self.inputs or self.outputs or self.free_axes):
+            raise ValueError(
+                "inputs, outputs and free_axes are given; wanted none of them for folder: its config.pbtxt"
+            )
+        if self.backend and not self.file:
+            raise ValueError("backend belongs to file")
+        if sources[0] in ("torch", "python") and not self.inputs:
             raise ValueError(f"{sources[0]} needs inputs: names, dtypes and shapes")
         if self.calls is not None and not self.python:
             raise ValueError("calls belongs to python: no other network calls models")
@@ -358,6 +374,27 @@ class ModelFile(Strict):
         for calls in (self.network.calls, *(part.calls for part in steps)):
             if calls and self.name in calls:
                 raise ValueError(f"calls has {self.name!r}, the model itself; wanted other models")
+        return self
+
+    @model_validator(mode="after")
+    def _as_it_is(self) -> Self:
+        """Refuse settings that a network which is served as it is does not have."""
+        network, quality = self.network, self.quality
+        if network.file is None and network.folder is None:
+            return self
+        source = "file" if network.folder is None else "folder"
+        if self.optimize != Optimize() or "variant" in self.serving.model_fields_set:
+            raise ValueError(
+                f"optimize or serving.variant is given; wanted neither: network.{source} is served as it is"
+            )
+        input_alone = {"samples": None, "max_samples": None, "tolerance": Tolerance()}
+        if quality.model_copy(update=input_alone) != Quality():
+            raise ValueError(f"quality has more than samples; wanted samples alone: network.{source} has no variants")
+        if network.folder is not None and (self.serving != Serving() or self.pipeline or quality.samples):
+            raise ValueError(
+                "serving, pipeline or quality is given; wanted none of them for network.folder: its config.pbtxt says"
+                " how it is served"
+            )
         return self
 
     @model_validator(mode="after")

@@ -156,13 +156,17 @@ def _named_files(spec: Spec) -> list[Path]:
     network = spec.model.network
     files = []
     data = [(files.source[1], files.classes) for files in spec.model.sample_files.values() if files.folder is None]
-    for reference in (network.weights, network.onnx, *network.files, *(one for both in data for one in both)):
+    own = (network.weights, network.onnx, network.file, *network.files)
+    for reference in (*own, *(one for both in data for one in both)):
         if reference is None:
             continue
         file = resolve_file(reference, spec, "network")
         files.append(file)
         if reference is network.onnx and isinstance(reference, PackageFile):
             files += data_of(file, f"{spec.file} network.onnx").values()
+        weights = file.with_suffix(".bin")  # OpenVINO's
+        if reference is network.file and isinstance(reference, PackageFile) and weights.is_file():
+            files.append(weights)
     return files
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tritonkit.errors import BuildError
 from tritonkit.extras import need
@@ -49,6 +49,9 @@ from tritonkit.repository.optimize.checkpoint_source import find_checkpoint
 from tritonkit.repository.optimize.quality import Reference
 from tritonkit.repository.optimize.weights import WeightCache, load_teacher, load_trained
 
+if TYPE_CHECKING:
+    from tritonkit.repository.optimize.files.ready import ReadyFile
+
 __all__ = ["Job"]
 
 
@@ -62,6 +65,7 @@ class Job:
         say: a function that is called with short phrases about what is being done.
         transform: a function that makes another network from the spec's, with notes. This job's variants are made
             from it.
+        open_ready: a function that opens the file of a spec with `network.file`.
     """
 
     def __init__(
@@ -74,6 +78,7 @@ class Job:
         threads: int = 1,
         say: Callable[[str], None] = lambda _: None,
         transform: Callable[[Job], tuple[Any, tuple[str, ...]]] | None = None,
+        open_ready: Callable[[Spec], ReadyFile] | None = None,
     ) -> None:
         self.spec = spec
         self.threads = threads
@@ -88,12 +93,17 @@ class Job:
         self._independence: Independence | None = None
         self._given: dict[Signature, PreparedSamples] = {}
         self._transform = transform
+        self._open_ready = open_ready
 
     @cached_property
     def batched(self) -> bool:
         """Whether axis 0 of every tensor holds items, rather than parts that belong together, such as time."""
-        demanded = demand(self.spec.model.serving)
-        if demanded == "none" or self.spec.model.network.onnx is None or demanded == "declared":
+        network, demanded = self.spec.model.network, demand(self.spec.model.serving)
+        if network.file is not None and demanded != "none":
+            if (base := self._made_base()) is not None:
+                return base.signature.batched or base.signature.single
+            return self._ready_has_items()
+        if demanded == "none" or network.onnx is None or demanded == "declared":
             return demanded != "none"
         if (base := self._made_base()) is not None:
             return base.signature.batched or base.signature.single
@@ -194,6 +204,31 @@ class Job:
         says_items = bool(network.inputs or network.outputs or self.spec.steps)
         return verdict.holds or says_items or demand(self.spec.model.serving) != "open"
 
+    def _ready_has_items(self) -> bool:
+        """Whether the first axes of a ready-made file are free, or are not told, and hold independent items.
+
+        If the items are not independent, a request of a file that tells its shapes takes all rows, as with ONNX.
+        """
+        missing, demanded = self.ready.batch_axis_missing(), demand(self.spec.model.serving)
+        if missing and demanded == "open":
+            self._independence = Independence("fixed", missing)
+            return False
+        if missing:
+            raise BuildError(
+                f"{self.spec.file} serving.max_batch_size",
+                found=missing,
+                wanted="a first axis of free size in every input and output",
+                todo="export the network again with a free batch axis, or set serving.max_batch_size: 0",
+            )
+        return True
+
+    @cached_property
+    def ready(self) -> ReadyFile:
+        """The file of `network.file`."""
+        if self._open_ready is None:
+            raise ValueError("this job opens no ready-made files")
+        return self._open_ready(self.spec)
+
     def _runs_whole(self, model: Any, where: str) -> bool:
         """Whether the network runs at some size of its first axis, though not with one item."""
         try:
@@ -228,6 +263,8 @@ class Job:
         """Inputs and outputs of the user's file, else those that the spec declares."""
         if self.spec.model.network.torch is not None:
             return Signature.declared(self.spec)
+        if self.spec.model.network.file is not None:
+            return self.ready.signature(self.batched)
         return self.signature_in(self.source)
 
     def signature_in(self, file: Path) -> Signature:
@@ -347,7 +384,7 @@ class Job:
         return self._hints_for(self.signature)
 
     def _hints_for(self, signature: Signature) -> Hints:
-        if self.has_samples or self.spec.model.network.torch is not None:
+        if self.has_samples or self.spec.model.network.onnx is None:
             return NO_HINTS
         where = f"{self.spec.file} network.onnx"
         model = need("onnx", "build").load(self.source, load_external_data=False)

@@ -29,7 +29,10 @@ from tritonkit.repository.export.hooks import hook_errors, last_calls
 from tritonkit.repository.export.number_format import hold_to_fp32, is_quantized
 from tritonkit.repository.export.onnx_file import fix_first_axis
 from tritonkit.repository.export.padded import judge_padded, padding_of, prove_padded
-from tritonkit.repository.modelspec import Spec, resolve_file
+from tritonkit.repository.export.triton_folder import CONFIG, read_triton_folder
+from tritonkit.repository.modelspec import Spec, resolve_file, resolve_folder
+from tritonkit.repository.optimize.files.kinds import open_ready
+from tritonkit.repository.optimize.files.ready import hold_outputs
 from tritonkit.repository.optimize.fingerprint import fingerprint, tool_versions
 from tritonkit.repository.optimize.gpu import find_gpu
 from tritonkit.repository.optimize.job import Job
@@ -80,7 +83,7 @@ def plan(spec: Spec, cache: BuildCache, force: bool = False, variant: str | Vari
     """Choose the variant (the served one by default), compute its hash and look into the cache; build nothing."""
     variant = variant_of(spec, variant)
     made_by = [part for part in (variant.form, variant.transform) if part is not None]
-    code = {_module(part.make) for part in made_by}
+    code = {_module(part.make) for part in made_by} | ({_module(open_ready)} if spec.model.network.file else set())
     extra = made_by[-1].extra if made_by else "build"
     try:
         tools = tool_versions(spec, _EXTRAS[extra])
@@ -131,7 +134,16 @@ def job_of(
         return None if fresh else plan(spec, cache, variant=variant.base).cached
 
     transform = variant.transform.make if variant.transform else None
-    job = Job(spec, weights, base, find_base=find_base, threads=threads, say=say, transform=transform)
+    job = Job(
+        spec,
+        weights,
+        base,
+        find_base=find_base,
+        threads=threads,
+        say=say,
+        transform=transform,
+        open_ready=open_ready,
+    )
     return job
 
 
@@ -175,7 +187,10 @@ class _Made:
 
 def _build_in(folder: Path, what: BuildPlan, job: Job) -> Artifact:
     spec, form = what.spec, what.variant.form
-    made = _make(form, what, job, folder) if form else _Made(_copy_python(spec, folder))
+    if form is not None:
+        made = _make(form, what, job, folder)
+    else:
+        made = _Made(_take_folder(spec, folder) if spec.model.network.folder else _copy_python(spec, folder))
     files = {file.name: sha256_file(file) for file in sorted(folder.iterdir())}
     keeps_numbers = form is not None and not form.narrows and not spec.model.network.llm
     return Artifact(
@@ -207,14 +222,23 @@ def _make(form: Form, what: BuildPlan, job: Job, folder: Path) -> _Made:
     if what.variant.is_made_from_onnx:  # it keeps the inputs and outputs of the FP32 file
         signature = replace(job.base.signature, batched=job.batched, single=False)
     else:
-        signature = job.signature_in(folder / FILE)
+        signature = job.signature if spec.model.network.file else job.signature_in(folder / FILE)
     made = _Made(signature, notes, independence=job.independence)
     if form.runtime is not None:
-        made = _measure(made, what, job, folder, partial(RUNTIMES[form.runtime], folder, job.threads))
+        made = _measure(made, what, job, folder, _opener(form.runtime, what, job, folder))
+    elif spec.model.network.file:
+        made = replace(made, notes=(*notes, "it was not run: this machine has no TensorRT with a GPU that opens it"))
     elif form.runs_on_cuda:
         made = replace(made, start=job.base.start)
     one = replace(made.signature, batched=False, single=True)
     return replace(made, signature=one) if job.one_by_one else made
+
+
+def _opener(runtime: str, what: BuildPlan, job: Job, folder: Path) -> Callable[[str], Runner]:
+    """A function that opens the variant's files; a ready-made file is opened where it is, by its own names."""
+    if what.spec.model.network.file:
+        return lambda _: job.ready.open(job.threads)
+    return partial(RUNTIMES[runtime], folder, job.threads)
 
 
 def _measure(made: _Made, what: BuildPlan, job: Job, folder: Path, open_runner: Callable[[str], Runner]) -> _Made:
@@ -232,6 +256,10 @@ def _measure(made: _Made, what: BuildPlan, job: Job, folder: Path, open_runner: 
         fix_first_axis(file)
         runner = open_runner(where)
     independence = _padded(what, job, runner, signature, independence)
+    if spec.model.network.file:  # it is the reference itself
+        for batch in job.samples:
+            hold_outputs(spec, signature, runner.run(batch))
+        return _Made(signature, made.notes, None, start, independence)
     # Another engine rounds in other places, which the metric judges.
     exact = not job.transformed and not is_quantized(job.number_format)
     network = job.onnx if what.variant.is_made_from_onnx else file
@@ -304,6 +332,14 @@ def _write(form: Form, job: Job, what: BuildPlan, folder: Path) -> tuple[str, ..
             todo="choose another variant",
             details=last_calls(error),
         ) from error
+
+
+def _take_folder(spec: Spec, folder: Path) -> Signature:
+    """Read a model in Triton's layout, and keep its configuration; a publish copies its files itself."""
+    source = resolve_folder(str(spec.model.network.folder), spec, "network.folder")
+    taken = read_triton_folder(source, f"{spec.file} network.folder")
+    shutil.copyfile(source / CONFIG, folder / CONFIG)
+    return taken.signature
 
 
 def _copy_python(spec: Spec, folder: Path) -> Signature:

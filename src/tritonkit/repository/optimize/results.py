@@ -20,6 +20,7 @@ from tritonkit.repository.optimize.runner import Runs
 from tritonkit.repository.optimize.runtimes import RUNTIMES
 from tritonkit.repository.optimize.timing import Timed, VariantTiming, find_timing, time_together
 from tritonkit.repository.optimize.variants import (
+    AS_IS,
     AUTO,
     FORMS,
     LLM_FORMS,
@@ -69,7 +70,7 @@ class Result:
     def measured(self) -> bool:
         """Whether the variant was compared with the reference: a plan for another machine was not."""
         artifact = self.artifact
-        return artifact is not None and (artifact.quality is not None or self.variant == PYTHON)
+        return artifact is not None and (artifact.quality is not None or self.variant in (PYTHON, AS_IS))
 
     def to_dict(self) -> dict[str, Any]:
         """The result as `--json` prints it."""
@@ -96,7 +97,7 @@ class Result:
 def wanted_variants(spec: Spec, requested: Sequence[str], target: str = "cpu") -> tuple[Variant, ...]:
     """The variants to build for a spec: the requested ones (`all`, `spec` or names), the one it serves, and onnx-fp32
     if others are compared with it. `all` leaves out forms that the target cannot serve."""
-    if spec.model.network.python:
+    if served_name(spec) in (PYTHON, AS_IS):
         return (variant_of(spec),)
     of_spec, quality = spec.model.optimize.variants, spec.model.quality
     if spec.model.network.llm:

@@ -311,7 +311,7 @@ def _stage(staged: Path, current: Path, update: _Update) -> None:
         )
         (version / MANIFEST).write_text(text)
     for name, data in update.rendered.unversioned.items():
-        (staged / name).parent.mkdir(exist_ok=True)
+        (staged / name).parent.mkdir(parents=True, exist_ok=True)
         (staged / name).write_bytes(data)
 
 

@@ -14,6 +14,7 @@ from tritonkit.repository.modelspec import Spec
 from tritonkit.repository.optimize.cuda_options import has_convolutions, session_entries
 from tritonkit.repository.optimize.start import warm_sizes
 from tritonkit.repository.optimize.variants import runs_on_cpu
+from tritonkit.repository.optimize.variants.torch_export import PROGRAM
 
 __all__ = ["TINY_WORK", "GpuNetwork", "read_network", "runs_on_gpu"]
 
@@ -71,7 +72,9 @@ def read_network(spec: Spec, artifact: Artifact) -> GpuNetwork:
     texts = any(tensor.dtype == "BYTES" for tensor in tensors)
     item_bytes = 0 if free or texts else sum(map(_bytes, tensors))
     file = artifact.folder / _FILE
-    if artifact.form.startswith("torch"):  # PyTorch does not plan a convolution again for each shape
+    if (
+        artifact.form.startswith("torch") or {"model.pt", PROGRAM} & artifact.files.keys()
+    ):  # PyTorch does not plan a convolution again for each shape
         return GpuNetwork(free, convolutions=False, texts=texts, weight_bytes=_size(artifact), item_bytes=item_bytes)
     if not file.is_file() or not file.stat().st_size:
         return GpuNetwork(free, texts=texts, item_bytes=item_bytes, variant=artifact.variant)

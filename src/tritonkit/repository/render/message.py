@@ -50,6 +50,10 @@ def merged_message(plan: ModelPlan) -> Any:
     """
     from google.protobuf import json_format
 
+    if plan.given:
+        message = parse_text(plan.given, plan.section)
+        check_release(message, plan)
+        return message
     message = json_format.ParseDict(_config(plan), schema().ModelConfig())
     merge_config(plan, message)
     check_release(message, plan)

@@ -25,6 +25,7 @@ from tritonkit.repository.modelspec.document import nearest
 from tritonkit.repository.modelspec.engines import EngineName
 from tritonkit.repository.modelspec.fields import Fields
 from tritonkit.repository.modelspec.sequences import SequenceBatching
+from tritonkit.repository.optimize.variants.torch_export import PROGRAM
 from tritonkit.repository.render.engines import (
     BACKENDS,
     engine_files,
@@ -192,8 +193,14 @@ def _network(spec: Spec, artifact: Artifact) -> Part:
             {name: artifact.folder / name for name in sorted(artifact.files)}, spec.network_name, spec
         ),
         model_files=_initial_states(spec, sequences) | labels_of(serving, spec, "serving"),
-        torch_kinds=_TORCH_KINDS.get(artifact.form, ()),
+        torch_kinds=_torch_kinds(artifact),
     )
+
+
+def _torch_kinds(artifact: Artifact) -> tuple[Kind, ...]:
+    """The kinds of instances of a model.py that the build wrote to run PyTorch."""
+    form = "torch-export" if PROGRAM in artifact.files else artifact.form
+    return _TORCH_KINDS.get(form, ())
 
 
 def _engine(spec: Spec, artifact: Artifact, engine: EngineName) -> Part:

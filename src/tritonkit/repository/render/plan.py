@@ -38,6 +38,7 @@ from tritonkit.repository.render.notes import part_notes
 from tritonkit.repository.render.own_python import Verdicts, batch_size, is_own_part, own_python_note
 from tritonkit.repository.render.parts import STEP, Part, Port, labels_of, read_parts
 from tritonkit.repository.render.resources import Host, plan_instances, plan_threads
+from tritonkit.repository.render.taken import plan_taken
 from tritonkit.repository.render.values import ModelPlan, Target, TensorPlan
 from tritonkit.repository.render.warmup import Warmup, automatic, from_sample, listed, prompted
 from tritonkit.repository.render.windows import connect_windows, document_models, hold_to_windows
@@ -86,6 +87,8 @@ def _plan(
             wanted=f"one of {', '.join(LLM_FORMS)}: it runs on GPUs",
             todo="say serving.generation.gpu.name, and build with --target nvidia",
         )
+    if spec.model.network.folder:
+        return (plan_taken(spec, target),)
     parts = read_parts(spec, artifact, members)
     hold_to_members(spec, parts)
     hold_to_order(spec, parts)

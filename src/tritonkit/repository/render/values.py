@@ -106,6 +106,8 @@ class ModelPlan:
     max_inflight_requests: int = 0
     config: str = ""
     """More of the configuration, as protobuf's text."""
+    given: str = ""
+    """The whole configuration of a model that was taken in as it is; the other fields describe it."""
     section: str = ""
     """The spec's file and section, for messages about `config` and fields that a release lacks."""
     triton: Release = EMBEDDED

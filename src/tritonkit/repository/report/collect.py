@@ -16,12 +16,14 @@ from tritonkit.repository.optimize.built import find_built
 from tritonkit.repository.optimize.results import Result, choose, judged, wanted_variants
 from tritonkit.repository.optimize.timing import find_timing
 from tritonkit.repository.optimize.variants import (
+    AS_IS,
     AUTO,
     PLAINS,
     PYTHON,
     TARGETS,
     Variant,
     parse,
+    served_name,
     variant_names,
     variant_of,
 )
@@ -185,7 +187,7 @@ def _read(
 
 def _variants(spec: Spec, cached: Set[str]) -> tuple[Variant, ...]:
     """Every variant, those that the spec names, and compositions in the cache."""
-    if spec.model.network.python or spec.model.network.llm:
+    if served_name(spec) in (PYTHON, AS_IS) or spec.model.network.llm:
         return wanted_variants(spec, ["all", "spec"])
     serving = spec.model.serving.variant
     names = [*variant_names(), *spec.model.optimize.variants]
@@ -205,8 +207,8 @@ def _cached_variants(cache: BuildCache, model: str) -> set[str]:
 
 def _served(spec: Spec, results: Sequence[Result]) -> str | None:
     """The one of these variants that a build publishes."""
-    if spec.model.network.python:
-        return PYTHON
+    if served_name(spec) in (PYTHON, AS_IS):
+        return served_name(spec)
     if spec.model.serving.variant != AUTO:
         served = variant_of(spec).name
         named = next((r for r in results if r.variant == served), None)

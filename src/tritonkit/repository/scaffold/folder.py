@@ -57,7 +57,7 @@ def write_folder(
             (staged / file).parent.mkdir(parents=True, exist_ok=True)
             (staged / file).write_bytes(content)
         for file, source in files.items():
-            (staged / file).parent.mkdir(exist_ok=True)
+            (staged / file).parent.mkdir(parents=True, exist_ok=True)
             copy_file(source, staged / file)
         sync_tree(staged)
         staged.rename(folder)

@@ -20,7 +20,7 @@ from tritonkit.repository.modelspec import FreeAxis, ModelFile, Network, Serving
 from tritonkit.repository.scaffold.folder import refuse_taken, write_folder
 from tritonkit.repository.scaffold.inputs import DTYPE_NAMES, as_usage_error, parse_inputs
 
-__all__ = ["new_from_torch"]
+__all__ = ["learn_outputs", "learned_settings", "new_from_torch"]
 
 
 class _Given(NamedTuple):
@@ -34,7 +34,7 @@ class _Given(NamedTuple):
     weights: Path | None
 
 
-class _Learned(NamedTuple):
+class Learned(NamedTuple):
     """The network's outputs as a spec writes them, and notes on what it returned besides tensors.
 
     `unbatched` is a sentence about an output without a batch axis in front. Shapes are those of one item then, with
@@ -60,6 +60,15 @@ def new_from_torch(
     hook, code = _factory_code(factory, here)
     given = _Given(name, hook, code, tensors, axes, weights)
     learned = _learn(given, f"--torch {factory}")
+    source = {"torch": hook, **({"weights": weights.name} if weights else {})}
+    settings, end = learned_settings(source, tensors, axes, learned)
+    return write_folder(root, name, settings, {weights.name: weights} if weights else {}, code, ((), end))
+
+
+def learned_settings(
+    source: Mapping[str, str], tensors: Mapping[str, Tensor], axes: Mapping[str, FreeAxis], learned: Learned
+) -> tuple[dict[str, Any], list[str]]:
+    """Settings of a network whose outputs were learned, and comments for the end of model.yaml."""
     notes = [f"# {text}" for text in learned.left_out]
     settings: dict[str, Any] = {}
     if learned.unbatched:
@@ -69,27 +78,26 @@ def new_from_torch(
             f"# {learned.unbatched}: a request is one item, with an axis of size 1 in front.",
             "# To batch, give each output the batch axis in front, or leave such an output out, in a wrapper.",
         ]
-    settings = {"network": _network_settings(given, tensors) | {"outputs": learned.outputs}} | settings
+    settings = {"network": _network_settings(source, tensors, axes) | {"outputs": learned.outputs}} | settings
     described = [TensorInfo.of(n, t) for n, t in tensors.items()]
-    comments = ((), [*notes, *other_comments(described, batched=not learned.unbatched)])
-    return write_folder(root, name, settings, {weights.name: weights} if weights else {}, code, comments)
+    return settings, [*notes, *other_comments(described, batched=not learned.unbatched)]
 
 
-def _network_settings(given: _Given, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    network: dict[str, Any] = {"torch": given.hook}
-    if given.weights is not None:
-        network["weights"] = given.weights.name
+def _network_settings(
+    source: Mapping[str, str], tensors: Mapping[str, Tensor], axes: Mapping[str, FreeAxis]
+) -> dict[str, Any]:
+    network: dict[str, Any] = dict(source)
     network["inputs"] = {name: {"dtype": t.dtype, "shape": list(t.shape)} for name, t in tensors.items()}
-    if given.axes:
+    if axes:
         network["free_axes"] = {
             name: {"min": axis.min, "max": axis.max}
             | ({"multiple_of": axis.multiple_of} if axis.multiple_of > 1 else {})
-            for name, axis in given.axes.items()
+            for name, axis in axes.items()
         }
     return network
 
 
-def _learn(given: _Given, where: str) -> _Learned:
+def _learn(given: _Given, where: str) -> Learned:
     """Run the network in a scratch folder. An error names the option instead, because that folder is gone when it is
     read."""
     with tempfile.TemporaryDirectory() as scratch:
@@ -146,11 +154,16 @@ def _shim(module: str, function: str) -> dict[str, bytes]:
     return {"network.py": text.encode()}
 
 
-def _probe(folder: Path, given: _Given) -> _Learned:
+def _probe(folder: Path, given: _Given) -> Learned:
     """Run the network at two sizes of each free axis."""
     need("torch", "build")
-    spec, module = _module(folder, given)
-    signature = Signature(tuple(TensorInfo.of(n, t) for n, t in given.inputs.items()), (), batched=True)
+    return learn_outputs(*_module(folder, given))
+
+
+def learn_outputs(spec: Spec, module: Any) -> Learned:
+    """Run a module on the inputs of a spec, at two sizes of each free axis, to learn its outputs."""
+    inputs = spec.model.network.inputs
+    signature = Signature(tuple(TensorInfo.of(n, t) for n, t in inputs.items()), (), batched=True)
 
     def outputs_of(count: int) -> Mapping[str, Any]:
         return run_outputs(spec, module, make_up(spec, signature, count, largest=False)).tensors
@@ -166,16 +179,15 @@ def _probe(folder: Path, given: _Given) -> _Learned:
             wanted="the same outputs for every input",
         )
     sizes: dict[int, set[str]] = {}
-    for name, tensor in given.inputs.items():
+    for name, tensor in inputs.items():
         for size, axis in zip(batch[name].shape[1:], tensor.shape, strict=True):
             if isinstance(axis, str):
                 sizes.setdefault(size, set()).add(axis)
     lead = 0 if unbatched else 1
     outputs = {
-        f"{name}_out" if name in given.inputs else name: _output(small[name], large[name], sizes, lead)
-        for name in large
+        f"{name}_out" if name in inputs else name: _output(small[name], large[name], sizes, lead) for name in large
     }
-    return _Learned(outputs, result.left_out, unbatched)
+    return Learned(outputs, result.left_out, unbatched)
 
 
 def _module(folder: Path, given: _Given) -> tuple[Spec, Any]:

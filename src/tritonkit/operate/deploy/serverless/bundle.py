@@ -79,10 +79,11 @@ def chosen_variant(spec: Spec, name: str | None) -> str:
         RenderError: the model is not a network that ONNX Runtime runs.
         SpecError: there is no variant of that name.
     """
-    if spec.model.network.python:
+    network = spec.model.network
+    if source := next((key for key in ("python", "file", "folder") if getattr(network, key)), None):
         raise RenderError(
             str(spec.file),
-            found="network.python: it is served by a model.py of its own",
+            found=f"network.{source}, which is no ONNX file",
             wanted="a network as an ONNX file, which a function runs without Triton",
         )
     if name == "fp32":

@@ -22,7 +22,7 @@ from tritonkit.repository.optimize.variants.torch_compile import PACKAGE, packag
 from tritonkit.repository.optimize.variants.torch_export import PROGRAM, TENSORS
 from tritonkit.text import first_line
 
-__all__ = ["open_runner"]
+__all__ = ["function_of", "open_runner"]
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,13 @@ class _Function:
                 arrays = [result.cpu().numpy() for result in results]
         except Exception as error:  # RuntimeError mostly, and whatever an operator raises
             raise cannot_run(self.where, "PyTorch", batch, first_line(error)) from error
+        if len(arrays) != len(self.outputs):
+            raise BuildError(
+                self.where,
+                found=f"the network gives {len(arrays)} outputs, and {len(self.outputs)} are named: {self.outputs}",
+                wanted="a name for each output, in the order in which it gives them",
+                todo="correct network.outputs",
+            )
         return dict(zip(self.outputs, arrays, strict=True))
 
     def profile(self, batch: Batch, repeats: int) -> list[OperatorTime]:
@@ -93,6 +100,11 @@ class _Function:
 def _kind(key: str) -> str:
     """The operator's kind: `aten::conv2d` -> conv2d, `cpp_fused_relu_3` -> cpp_fused_relu."""
     return key.rpartition("::")[2].rstrip("0123456789").rstrip("_")
+
+
+def function_of(call: Any, inputs: list[str], outputs: list[str], threads: int, where: str) -> _Function:
+    """A loaded network on the CPU, which takes and gives tensors in the order of these names."""
+    return _Function(need("torch", "build"), call, inputs, outputs, threads, where, "cpu")
 
 
 def open_runner(folder: Path, threads: int, where: str) -> _Function:

@@ -15,7 +15,7 @@ from tritonkit.repository.optimize.runner import OperatorTime
 from tritonkit.repository.optimize.variants.tensorrt_library import Log
 from tritonkit.text import first_line
 
-__all__ = ["open_plan", "open_runner"]
+__all__ = ["open_file", "open_plan", "open_runner"]
 
 
 class _Plan:
@@ -125,6 +125,11 @@ def open_plan(trt: Any, file: Path, where: str) -> Any:
 
 def open_runner(folder: Path, threads: int, where: str) -> _Plan:
     """The model.plan in `folder`; `threads` do not matter on a GPU."""
+    return open_file(folder / "model.plan", where)
+
+
+def open_file(file: Path, where: str) -> _Plan:
+    """The plan in a file."""
     trt, torch = need("tensorrt", "tensorrt"), need("torch", "build")
     if not torch.cuda.is_available():
         raise BuildError(
@@ -134,6 +139,6 @@ def open_runner(folder: Path, threads: int, where: str) -> _Plan:
             todo="install PyTorch for your CUDA version (https://pytorch.org)",
         )
     try:
-        return _Plan(trt, open_plan(trt, folder / "model.plan", where), where)
+        return _Plan(trt, open_plan(trt, file, where), where)
     except RuntimeError as error:
         raise BuildError(where, found=f"CUDA failed: {first_line(error)}") from error

@@ -18,6 +18,7 @@ from tritonkit.repository.modelspec.base import Target
 from tritonkit.repository.modelspec.document import nearest
 from tritonkit.repository.modelspec.engines import ENGINES
 from tritonkit.repository.optimize.container import Container
+from tritonkit.repository.optimize.files.detect import kind_of, write_file
 from tritonkit.repository.optimize.job import Job
 from tritonkit.repository.optimize.llm.convert import WEIGHTS
 from tritonkit.repository.optimize.transforms import distilled, pruned
@@ -43,6 +44,7 @@ from tritonkit.repository.optimize.variants import (
 )
 
 __all__ = [
+    "AS_IS",
     "AUTO",
     "ENGINE_FORMS",
     "FORMS",
@@ -74,6 +76,8 @@ TARGETS: tuple[Target, ...] = ("cpu", "gpu", "nvidia")
 """The targets of a build: a server on CPUs, tritonkit's own server on a GPU, NVIDIA's image."""
 PYTHON = "python"
 """The only variant of a spec with `network.python`: its model.py."""
+AS_IS = "as-is"
+"""The only variant of a spec with `network.file` or `network.folder`."""
 
 
 @dataclass(frozen=True)
@@ -158,6 +162,13 @@ LLM_FORMS: dict[str, Form] = {
 """The forms of a spec with `network.llm` on a CPU."""
 ENGINE_FORMS: dict[str, Form] = {str(name): Form(llm_engine.make, None, extra="llm") for name in ENGINES}
 """Engines for language models on GPUs, which `for_target` chooses."""
+FILE_FORMS: dict[str, Form] = {
+    "openvino": Form(write_file, "openvino", extra="optimize"),
+    "tensorrt": Form(write_file, _PLANS, extra="tensorrt", targets=("cpu", "nvidia")),
+    "torch-export": Form(write_file, "torch"),
+    "torchscript": Form(write_file, "torch"),
+}
+"""Kind of a ready-made file -> its only form, by the engine that serves it."""
 TRANSFORMS: dict[str, Transform] = {
     "teacher": Transform(distilled.make_teacher),
     "pruned": Transform(pruned.make, extra="optimize"),
@@ -190,12 +201,15 @@ class Variant:
         """The FP32 variant of the same network, with which this one is compared."""
         if self.name in (*LLM_FORMS, *ENGINE_FORMS):
             return LLM_PLAIN
+        if self.name == AS_IS:
+            return AS_IS
         return self.name.partition("+")[0] if self.transform else PLAIN
 
     @property
     def is_made_from_onnx(self) -> bool:
         """Whether the variant is made from the FP32 ONNX file."""
-        return self.form not in (None, FORMS[PLAIN], *LLM_FORMS.values(), *ENGINE_FORMS.values())
+        others = (*LLM_FORMS.values(), *ENGINE_FORMS.values(), *FILE_FORMS.values())
+        return self.form not in (None, FORMS[PLAIN], *others)
 
     @property
     def runtime(self) -> str | None:
@@ -205,8 +219,11 @@ class Variant:
 
 def served_name(spec: Spec) -> str:
     """The unchecked name of the variant that a spec serves; `variant_of` checks it."""
-    if spec.model.network.python:
+    network = spec.model.network
+    if network.python:
         return PYTHON
+    if network.file or network.folder:
+        return AS_IS
     served = spec.model.serving.variant
     return LLM_PLAIN if spec.model.network.llm and served == PLAIN else served
 
@@ -220,6 +237,10 @@ def variant_of(spec: Spec, name: str | Variant | None = None) -> Variant:
         return name
     if spec.model.network.python:
         return Variant(PYTHON)
+    if spec.model.network.folder:
+        return Variant(AS_IS)
+    if spec.model.network.file:
+        return Variant(AS_IS, FILE_FORMS[kind_of(spec)])
     where = f"{spec.file} {'variant' if name else 'serving.variant'}"
     find = _parse_language if spec.model.network.llm else parse
     return find(name or served_name(spec), where)
@@ -271,6 +292,12 @@ def servable(name: str, target: str) -> bool:
 def _hold_to_target(spec: Spec, target: str) -> None:
     name = served_name(spec)
     variant = None if name in (AUTO, PYTHON) else variant_of(spec)
+    if name == AS_IS and variant is not None and variant.form is not None and target not in variant.form.targets:
+        raise SpecError(
+            f"{spec.file} network.file",
+            found=f"a file of {kind_of(spec)}, which --target {target} cannot serve",
+            wanted=f"--target {' or '.join(variant.form.targets)}",
+        )
     if variant is None or variant.form is None or target in variant.form.targets:
         return
     able = [form for form in FORMS if servable(form, target)]

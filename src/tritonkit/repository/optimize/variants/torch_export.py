@@ -34,6 +34,7 @@ __all__ = [
     "exported_program",
     "make_program",
     "make_torchscript",
+    "write_names",
     "write_tensors",
 ]
 
@@ -151,9 +152,12 @@ def _check_names(spec: Spec, names: list[str], arguments: Sequence[str], side: s
 
 def write_tensors(spec: Spec, folder: Path) -> None:
     """Write the names of inputs and outputs, which no file of PyTorch has."""
-    network = spec.model.network
-    names = {"inputs": list(network.inputs), "outputs": list(network.outputs)}
-    (folder / TENSORS).write_text(json.dumps(names) + "\n")
+    write_names(list(spec.model.network.inputs), list(spec.model.network.outputs), folder)
+
+
+def write_names(inputs: Sequence[str], outputs: Sequence[str], folder: Path) -> None:
+    """Write these names, in the order of forward and of its results."""
+    (folder / TENSORS).write_text(json.dumps({"inputs": inputs, "outputs": outputs}) + "\n")
 
 
 def copy_server(name: str, folder: Path) -> None:

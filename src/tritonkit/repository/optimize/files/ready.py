@@ -1,0 +1,116 @@
+"""The interface of every kind of ready-made file, and the checks that all kinds share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from tritonkit.datatypes import NUMPY_DTYPES
+from tritonkit.errors import BuildError, SpecError
+from tritonkit.repository.export.artifact import Signature, TensorInfo
+from tritonkit.repository.export.onnx_file import check_against_spec
+from tritonkit.repository.export.samples import Batch
+from tritonkit.repository.modelspec import Spec
+from tritonkit.repository.optimize.runner import Runner
+
+__all__ = ["Place", "ReadyFile", "declared", "first_axis_missing", "hold_outputs", "names_of", "told"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A network's file, and the spec that names it."""
+
+    spec: Spec
+    path: Path
+
+    @property
+    def where(self) -> str:
+        """The field of the spec, for errors."""
+        return f"{self.spec.file} network.file"
+
+    @property
+    def name(self) -> str:
+        """The file's name."""
+        return self.path.name
+
+
+class ReadyFile(Protocol):
+    """A network in a file."""
+
+    @property
+    def tells(self) -> bool:
+        """Whether the file itself says its inputs and outputs."""
+        ...
+
+    def signature(self, batched: bool) -> Signature:
+        """Inputs and outputs, checked against the spec; with `batched`, axis 0 of every tensor is the batch."""
+        ...
+
+    def batch_axis_missing(self) -> str:
+        """A sentence about a tensor without a free first axis; empty if all have one."""
+        ...
+
+    def open(self, threads: int) -> Runner:
+        """The network, ready to run."""
+        ...
+
+    def write(self, folder: Path) -> tuple[str, ...]:
+        """Copy the file as a version needs it; return notes for people."""
+        ...
+
+
+def told(place: Place, inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo], batched: bool) -> Signature:
+    """The signature of tensors that a file describes, checked against the spec.
+
+    `inputs` and `outputs` have all axes of the file.
+    """
+    if batched:
+        inputs, outputs = ([replace(t, shape=t.shape[1:], axes=t.axis_names[1:]) for t in x] for x in (inputs, outputs))
+    return check_against_spec(Signature(tuple(inputs), tuple(outputs), batched), place.spec, place.name)
+
+
+def declared(place: Place, batched: bool, told_by_file: str) -> Signature:
+    """The signature that the spec declares, for a file that does not tell it; SpecError if the spec does not either."""
+    network = place.spec.model.network
+    for side, tensors in (("inputs", network.inputs), ("outputs", network.outputs)):
+        if not tensors:
+            raise SpecError(
+                f"{place.spec.file} network.{side}",
+                found=f"it is missing, and {place.name} does not tell it{told_by_file}",
+                wanted="names, dtypes and shapes without the batch axis",
+                todo=f"write it, or let `tritonkit new NAME --file {place.name}` write it",
+            )
+    return replace(Signature.declared(place.spec), batched=batched)
+
+
+def names_of(signature: Signature) -> tuple[list[str], list[str]]:
+    """The names of inputs and outputs, in their order."""
+    return [tensor.name for tensor in signature.inputs], [tensor.name for tensor in signature.outputs]
+
+
+def first_axis_missing(inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo]) -> str:
+    """A sentence about the first tensor of a file without a free first axis; empty if all have one."""
+    for side, tensors in (("input", inputs), ("output", outputs)):
+        for tensor in tensors:
+            if tensor.shape[:1] != (-1,):
+                return f"{side} {tensor.name} has the shape {list(tensor.shape)}: no free batch axis in front"
+    return ""
+
+
+def hold_outputs(spec: Spec, signature: Signature, outputs: Batch) -> None:
+    """Compare the outputs of a run with the signature; BuildError for the first difference."""
+    for tensor in signature.outputs:
+        array = outputs[tensor.name]
+        shape = array.shape[int(signature.batched) :]
+        fits = len(shape) == len(tensor.shape) and all(
+            size in (-1, have) for size, have in zip(tensor.shape, shape, strict=True)
+        )
+        if not fits or str(array.dtype) != NUMPY_DTYPES.get(tensor.dtype):
+            raise BuildError(
+                f"{spec.file} network.outputs.{tensor.name}",
+                found=f"{tensor.dtype} {list(tensor.shape)}, and the file gives {array.dtype} {list(shape)}",
+                wanted="the output as the file gives it, without the batch axis",
+                todo="correct network.outputs, or set serving.max_batch_size: 0 if the first axis is not the batch",
+            )

@@ -1,0 +1,95 @@
+"""The content of PyTorch's files, seen without loading them: they are ZIP archives, and some run code."""
+
+from __future__ import annotations
+
+import io
+import pickletools
+import re
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tritonkit.errors import SpecError
+from tritonkit.repository.optimize.files.ready import Place
+
+__all__ = ["Archive", "Pickled", "pickled"]
+
+_MOST_JSON = 64 << 20
+_TENSORS = re.compile(r"(collections OrderedDict|torch\._utils _rebuild_\w+|torch \w+Storage|torch\.\w+ \w+Storage)$")
+"""Globals in a pickle of weights alone, as pickletools names them."""
+
+
+class Archive:
+    """The names and the small files of an archive; its weights are not read."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        try:
+            with zipfile.ZipFile(place.path) as archive:
+                self._names = archive.namelist()
+        except (zipfile.BadZipFile, OSError) as error:
+            raise SpecError(
+                place.where,
+                found=f"{place.name} is not a whole archive: {error}",
+                wanted="a file as PyTorch wrote it",
+                todo="copy it again",
+            ) from error
+        # All lies in one folder, which has the name that the file once had.
+        self._root = self._names[0].partition("/")[0] + "/" if self._names and "/" in self._names[0] else ""
+        if len(set(self._names)) < len(self._names) or not all(name.startswith(self._root) for name in self._names):
+            raise SpecError(
+                place.where,
+                found=f"{place.name} has two files of one name, or files out of its own folder",
+                wanted="an archive as PyTorch wrote it",
+                todo="save it again",
+            )
+
+    @property
+    def names(self) -> list[str]:
+        """The names inside of the archive's own folder."""
+        return [name.removeprefix(self._root) for name in self._names]
+
+    def has(self, start: str) -> bool:
+        """Whether a name begins so."""
+        return any(name.startswith(start) for name in self.names)
+
+    def read(self, name: str) -> bytes:
+        """A small file's content; SpecError if it is large."""
+        with zipfile.ZipFile(self._place.path) as archive:
+            info = archive.getinfo(self._root + name)
+            if info.file_size > _MOST_JSON:
+                raise SpecError(
+                    self._place.where,
+                    found=f"{name} in {self._place.name} has {info.file_size} bytes",
+                    wanted=f"at most {_MOST_JSON >> 20} MiB: it is text",
+                )
+            return archive.read(info)
+
+
+@dataclass(frozen=True)
+class Pickled:
+    """The content of a pickle in words, and whether reading it would import other classes than those of tensors."""
+
+    words: str
+    runs_code: bool
+
+
+def pickled(content: bytes) -> Pickled:
+    """The content of a pickle; nothing of it is loaded."""
+    names = list(_globals(content))
+    others = [name for name in names if not _TENSORS.fullmatch(name)]
+    if others:
+        return Pickled(f"a pickle of {others[0].replace(' ', '.')}, which runs code where it is read", True)
+    return Pickled("weights without a network (a state_dict)", False)
+
+
+def _globals(content: bytes) -> Iterator[str]:
+    """`module name` of everything that a pickle imports; "?" for a name on its stack."""
+    try:
+        for operation, argument, _ in pickletools.genops(io.BytesIO(content)):
+            if operation.name in ("GLOBAL", "INST"):
+                yield str(argument)
+            elif operation.name in ("STACK_GLOBAL", "EXT1", "EXT2", "EXT4"):
+                yield "?"  # torch.save writes none of these
+    except (ValueError, IndexError, UnicodeDecodeError):
+        yield "?"

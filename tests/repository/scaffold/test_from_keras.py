@@ -1,0 +1,112 @@
+"""`tritonkit new --keras`: networks of Keras 3 as ONNX files with Keras's own answers."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tritonkit.errors import BuildError, UsageError
+from tritonkit.repository.modelspec import load
+from tritonkit.repository.scaffold import new_from_keras
+
+NETWORKS = """
+import sys
+
+import keras
+
+kind, file = sys.argv[1:]
+layers = keras.layers
+a, b = keras.Input((4,), name="a"), keras.Input((3,), name="b")
+joined = layers.Concatenate()([a, b])
+free = keras.Input((None,), name="ids", dtype="int32")
+heads = {name: layers.Dense(size, name=name)(joined) for name, size in (("p", 2), ("q", 1))}
+made = {
+    "two": lambda: keras.Model({"a": a, "b": b}, heads),
+    "recurrent": lambda: keras.Model(free, layers.LSTM(4)(layers.Embedding(9, 4)(free))),
+}
+made[kind]().save(file)
+"""
+
+
+def archive(config: Any) -> bytes:
+    """A .keras file without weights."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as made:
+        made.writestr("config.json", json.dumps(config))
+    return content.getvalue()
+
+
+def layer(kind: str, name: str, *, module: str | None = "keras.layers", registered: str | None = None) -> Any:
+    """A network's description of a layer."""
+    return {"module": module, "class_name": kind, "config": {"name": name}, "registered_name": registered}
+
+
+def saved(folder: Path, kind: str) -> Path:
+    """A network as Keras saves it."""
+    file = folder / f"{kind}.keras"
+    env = os.environ | {"KERAS_BACKEND": "torch"}
+    subprocess.run([sys.executable, "-c", NETWORKS, kind, file], check=True, env=env)
+    return file
+
+
+@pytest.mark.slow
+@pytest.mark.needs("keras")
+def test_a_network_with_named_inputs_becomes_onnx(root: Path, tmp_path: Path) -> None:
+    """Inputs and outputs have the names of Keras's layers; its answers were compared with Keras's."""
+    import onnx
+
+    folder = new_from_keras(root, "two", saved(tmp_path, "two"))
+    spec = load(folder, root)
+    assert spec.model.network.onnx == "model.onnx"
+    assert spec.model.serving.max_batch_size is None
+    graph = onnx.load(folder / "model.onnx").graph
+    assert [value.name for value in graph.input] == ["a", "b"]
+    assert [value.name for value in graph.output] == ["p", "q"]
+
+
+@pytest.mark.slow
+@pytest.mark.needs("keras")
+def test_a_network_that_cannot_be_exported_says_why(root: Path, tmp_path: Path) -> None:
+    """No exporter of PyTorch takes recurrent layers of a free length."""
+    with pytest.raises(BuildError, match=r"(?s)--keras .*recurrent\.keras.*give keras.Input fixed sizes"):
+        new_from_keras(root, "net", saved(tmp_path, "recurrent"))
+    assert not list((root / "models").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("config", "found"),
+    [
+        ({"layers": [layer("Lambda", "twice")]}, "its layer twice is a Lambda"),
+        ({"activation": {"class_name": "__lambda__", "config": {"value": "code"}}}, "is a Lambda"),
+        ({"layers": [layer("Own", "own", module=None, registered="mine>Own")]}, "custom objects.*mine>Own"),
+        ({"layers": [layer("Own", "own", module="here", registered="here>Own")]}, "custom objects.*here>Own"),
+    ],
+)
+def test_python_in_a_network_is_refused(root: Path, tmp_path: Path, config: Any, found: str) -> None:
+    """Nothing of the file is loaded."""
+    (tmp_path / "net.keras").write_bytes(archive(config))
+    with pytest.raises(UsageError, match=found):
+        new_from_keras(root, "net", tmp_path / "net.keras")
+
+
+@pytest.mark.parametrize("content", [b"\x89HDF\r\n", archive([])[:40], b""])
+def test_a_file_of_another_kind_is_refused(root: Path, tmp_path: Path, content: bytes) -> None:
+    """The message says how Keras 3 writes one."""
+    (tmp_path / "net.keras").write_bytes(content)
+    with pytest.raises(UsageError, match=r"not a \.keras file of Keras 3"):
+        new_from_keras(root, "net", tmp_path / "net.keras")
+
+
+def test_a_saved_model_is_refused_with_its_way(root: Path, tmp_path: Path) -> None:
+    """TensorFlow converts it where it is."""
+    (tmp_path / "saved_model.pb").write_bytes(b"")
+    with pytest.raises(UsageError, match=r"tf2onnx\.convert --saved-model"):
+        new_from_keras(root, "net", tmp_path)
