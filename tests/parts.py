@@ -200,6 +200,12 @@ PARTS = {
         lambda: all(map(find_spec, ("catboost", "lightgbm", "pandas", "skl2onnx", "skops", "xgboost"))),
         "make setup",
     ),
+    "index": Part(
+        "package index",
+        lambda: answers(sys.executable, "-m", "pip", "install", *["--dry-run", "--ignore-installed", "rapidfuzz<3"]),
+        "let pip reach a package index (PIP_INDEX_URL)",
+        demanded=False,
+    ),
     "uv": Part(
         "uv",
         lambda: (Path(sys.executable).parent / "uv").is_file() or programs("uv")(),

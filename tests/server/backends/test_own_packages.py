@@ -136,4 +136,4 @@ def test_inspect_names_the_packages(package_index: Path, tmp_path: Path, project
     from tritonkit.repository.modelspec import load
 
     Environments(folder, lambda: stub_python(tmp_path, "cpu")).make(load(tmp_path / "models" / "old", tmp_path))
-    assert "apples<2 (3 packages," in tritonkit("inspect", "old", cwd=tmp_path).stdout
+    assert "apples<2 (packages: 3," in tritonkit("inspect", "old", cwd=tmp_path).stdout

@@ -124,7 +124,7 @@ def _print_packages(project: Path, spec: Spec) -> None:
     environments = Environments(project / ".tritonkit" / "environments", lambda: stub_python(project, "cpu"))
     for model, needed in spec.requirements.items():
         made = environments.find(needed)
-        state = "not made yet" if made is None else f"{len(made.packages)} packages, {format_bytes(made.size_bytes)}"
+        state = "not made yet" if made is None else f"packages: {len(made.packages)}, {format_bytes(made.size_bytes)}"
         shown = ", ".join(line.split(" --hash")[0] for line in needed.lines[:8])
         print_line(f"{model} has packages for itself: {shown}{' ...' if len(needed.lines) > 8 else ''} ({state})")
 
