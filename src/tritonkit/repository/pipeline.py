@@ -116,7 +116,7 @@ class _Run:
         """The spec with the packages that its Python has for itself; as it is for a dry run."""
         if self.dry_run:
             return spec
-        return Environments(self.root / ".tritonkit" / "environments", self.interpreter, self.progress.tell).make(spec)
+        return Environments.of_project(self.root, self.interpreter, self.progress.tell).make(spec)
 
     def make(self, spec: Spec, jobs: dict[str, Job]) -> tuple[Result, ...]:
         """The served variant and those in `variants`, each made or from the cache; `jobs` is filled by variant."""
@@ -335,13 +335,14 @@ def check_repository(
     progress: Progress | None = None,
     prover: Prover | None = None,
     container: Container | None = None,
+    interpreter: Callable[[], Interpreter] = Interpreter.without_server,
 ) -> dict[str, tuple[str, str]]:
     """Tracked texts that a fresh render would change: path -> (text now, fresh text).
 
     Rendered for the cores that the tracked text names, so that any machine may check. Artifacts
-    that are not in the cache are built there; the repository is not written.
+    and packages that are not in the cache are made there; the repository is not written.
     """
-    run = _Run(root, target, progress or Progress(), prover, container=container)
+    run = _Run(root, target, progress or Progress(), prover, container=container, interpreter=interpreter)
     out = (out or default_out(root, target)).resolve()
     made = Made(keep_going=False)
     with _build_lock(root, run.progress):
@@ -350,6 +351,7 @@ def check_repository(
             jobs: dict[str, Job] = {}
             artifact = run.artifact(spec, made, jobs)
             assert artifact is not None  # noqa: S101  a dry run alone has none
+            spec = run.with_environments(spec)
             count = cores or recorded_cores(out, spec.name) or machine_cores()
             members = {member.name: made.called[member.name] for member in spec.members.values()}
             made.add(spec, run.render(spec, artifact, jobs.get(artifact.variant), count, members, trial=False))

@@ -10,9 +10,16 @@ from tritonkit.serve.install import find_server
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tritonkit.repository.environments import Interpreter
+    from tritonkit.repository.environments import Environments, Interpreter
 
-__all__ = ["numpy_of", "stub_python"]
+__all__ = ["environments_of", "numpy_of", "stub_python"]
+
+
+def environments_of(root: Path, target: str) -> Environments:
+    """The environments of a project, for the server of a target."""
+    from tritonkit.repository.environments import Environments
+
+    return Environments.of_project(root, lambda: stub_python(root, target))
 
 
 def stub_python(root: Path, target: str) -> Interpreter:

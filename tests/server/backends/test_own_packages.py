@@ -12,8 +12,11 @@ from tests.waiting import PATIENCE_S
 from tests.wheels import write_wheel
 from tritonkit.client import Client
 from tritonkit.errors import ServerStartError
+from tritonkit.perf.diagnose import prove_own_python
+from tritonkit.perf.tune.space import InstanceGroup, Point, tuned
 from tritonkit.repository.environments import Environments, Interpreter
-from tritonkit.repository.pipeline import build_repository
+from tritonkit.repository.modelspec import load
+from tritonkit.repository.pipeline import build_repository, check_repository
 from tritonkit.repository.publish.integrity import verify
 from tritonkit.serve import serve
 from tritonkit.serve.stub_python import stub_python
@@ -83,6 +86,26 @@ def test_conflicting_requirements_serve_in_one_server(package_index: Path, tmp_p
     assert verify(built.path) == []  # the server has written nothing into it
 
 
+def test_a_build_tries_a_model_with_its_packages(package_index: Path, tmp_path: Path, project: Path) -> None:
+    """Its Python is proven in batches with them; a check of the tracked text comes to the same, and tuning has them."""
+    fill(package_index)
+    constant = 'np.full(r.inputs()[0].as_numpy().shape, f"{said} {np.__version__}", object)'
+    assert constant in CODE
+    own = 'np.array([[f"{said} {n}"] for n in r.inputs()[0].as_numpy().ravel()], object)'
+    write(tmp_path, "old", "[apples<2]", CODE.replace(constant, own))
+    file = tmp_path / "models" / "old" / "model.yaml"
+    file.write_text(file.read_text() + "quality: {samples: data:samples}\n")
+    samples = "import numpy as np\n\ndef samples():\n    return [{'x': np.arange(6, dtype=np.int32)[:, None]}]\n"
+    (file.parent / "data.py").write_text(samples)
+    interpreter = lambda: stub_python(project, "cpu")  # noqa: E731
+    built = build_repository(tmp_path, cores=2, prover=prove_own_python, interpreter=interpreter)
+    assert 'key: "tritonkit.independent_items"' in (built.path / "old" / "config.pbtxt").read_text()
+    assert check_repository(tmp_path, interpreter=interpreter) == {}
+    spec = Environments.of_project(tmp_path, interpreter).make(load(file.parent, tmp_path))
+    point = Point(InstanceGroup("python", 1, 1), 4)
+    assert tuned(spec, point, tmp_path).environments == spec.environments != {}
+
+
 def test_a_step_has_packages_too(package_index: Path, tmp_path: Path, project: Path) -> None:
     """Its step.yaml says which, unless the pipeline's entry does."""
     fill(package_index)
@@ -132,8 +155,6 @@ def test_inspect_names_the_packages(package_index: Path, tmp_path: Path, project
     fill(package_index)
     write(tmp_path, "old", "[apples<2]")
     assert "old has packages for itself: apples<2 (not made yet)" in tritonkit("inspect", "old", cwd=tmp_path).stdout
-    folder = tmp_path / ".tritonkit" / "environments"
-    from tritonkit.repository.modelspec import load
-
-    Environments(folder, lambda: stub_python(tmp_path, "cpu")).make(load(tmp_path / "models" / "old", tmp_path))
+    spec = load(tmp_path / "models" / "old", tmp_path)
+    Environments.of_project(tmp_path, lambda: stub_python(tmp_path, "cpu")).make(spec)
     assert "apples<2 (packages: 3," in tritonkit("inspect", "old", cwd=tmp_path).stdout

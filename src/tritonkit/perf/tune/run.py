@@ -29,6 +29,7 @@ from tritonkit.repository.modelspec import Spec, load_named
 from tritonkit.repository.modelspec.base import Target
 from tritonkit.repository.optimize.variants import for_target
 from tritonkit.serve.runs import find_metrics
+from tritonkit.serve.stub_python import environments_of
 
 __all__ = ["Ready", "TunePlan", "prepared", "tune"]
 
@@ -234,6 +235,7 @@ def prepared(plan: TunePlan) -> Iterator[Ready]:
     gpus = find_gpus(plan.root, plan.target, there=plan.address is not None)
     spec = for_target(load_named(plan.root, plan.model, plan.target), plan.target)
     refuse(spec)
+    spec = environments_of(plan.root, plan.target).make(spec)
     artifacts, served = find_artifacts(
         spec, plan.root, plan.variants, plan.target, served_alone=plan.address is not None
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -222,7 +222,8 @@ def tuned(spec: Spec, point: Point, root: Path, target: Target = "cpu") -> Spec:
     changed: dict[str, Any] = {"serving": _serving(spec, point, target)}
     if point.buckets:
         changed["pipeline"] = tuple(_padded(step, point) for step in spec.model.pipeline)
-    return resolve(spec.folder, spec.model.model_copy(update=changed), root, entry=spec.entry)
+    made = resolve(spec.folder, spec.model.model_copy(update=changed), root, entry=spec.entry)
+    return replace(made, environments=spec.environments)
 
 
 def _tokenizes(part: object) -> bool:

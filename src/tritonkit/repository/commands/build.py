@@ -149,6 +149,7 @@ def _check(folder: Path, names: Sequence[str], options: BuildOptions, as_json: b
     """Compare the tracked text with a fresh render."""
     from tritonkit.cli.progress import Announcing
     from tritonkit.repository.pipeline import check_repository
+    from tritonkit.serve.stub_python import stub_python
 
     shown = Announcing()
     different = check_repository(
@@ -160,6 +161,7 @@ def _check(folder: Path, names: Sequence[str], options: BuildOptions, as_json: b
         progress=shown,
         prover=_prove,
         container=_container(options, shown),
+        interpreter=lambda: stub_python(folder, options.target.value),
     )
     _print_check(different, as_json)
 

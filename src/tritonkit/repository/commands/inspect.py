@@ -117,11 +117,10 @@ def _print_models(inspection: Inspection) -> None:
 
 def _print_packages(project: Path, spec: Spec) -> None:
     """Print the packages that the model's own Python has for itself, and whether they are made."""
-    from tritonkit.repository.environments import Environments
     from tritonkit.repository.modelspec.units import format_bytes
-    from tritonkit.serve.stub_python import stub_python
+    from tritonkit.serve.stub_python import environments_of
 
-    environments = Environments(project / ".tritonkit" / "environments", lambda: stub_python(project, "cpu"))
+    environments = environments_of(project, "cpu")
     for model, needed in spec.requirements.items():
         made = environments.find(needed)
         state = "not made yet" if made is None else f"packages: {len(made.packages)}, {format_bytes(made.size_bytes)}"

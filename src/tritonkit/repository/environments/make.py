@@ -45,6 +45,13 @@ class Environments:
     interpreter: Callable[[], Interpreter] = Interpreter.without_server
     say: Callable[[str], None] = lambda text: None
 
+    @classmethod
+    def of_project(
+        cls, root: Path, interpreter: Callable[[], Interpreter], say: Callable[[str], None] = lambda text: None
+    ) -> Environments:
+        """The environments in a project's folder."""
+        return cls(root / ".tritonkit" / "environments", interpreter, say)
+
     def make(self, spec: Spec) -> Spec:
         """The spec with the environments that its models need, made or from the cache.
 
