@@ -10,7 +10,7 @@ import yaml
 
 from tests.conftest import WriteModel
 from tritonkit.perf.tune import InstanceGroup, Point, changed_text, difference, other_buckets, tuned
-from tritonkit.repository.modelspec import load
+from tritonkit.repository.modelspec import load, load_named
 from tritonkit.repository.modelspec.base import Target
 
 TEXT = """\
@@ -63,6 +63,30 @@ def test_only_what_differs_is_written(root: Path, write_model: WriteModel, point
         assert again.dynamic_batching == expected.dynamic_batching
     else:
         assert again.dynamic_batching is False
+
+
+PAGE = """\
+name: page
+pipeline:
+  - {name: find, network: {onnx: model.onnx}, outputs: {y: x}}   # flow
+  - name: read                       # block
+    network: {onnx: model.onnx}
+"""
+
+
+def test_a_choice_for_a_network_of_a_pipeline_goes_into_its_entry(root: Path, write_model: WriteModel) -> None:
+    """The other entries and the comments stay."""
+    write_model(PAGE, "page", model__onnx="")
+    point = Point(InstanceGroup("onnx-int8-dynamic", 2, 1), 64, (8,), 1000)
+    for name in ("page_find", "page_read"):
+        spec = load_named(root, name)
+        text = changed_text(spec, point, NOW)
+        assert "variant: onnx-int8-dynamic" in text
+        assert "# flow" in text
+        assert "# block" in text
+        assert "--- models/page/model.yaml" in difference(spec, text)
+        spec.file.write_text(text)
+        assert load_named(root, name).model.serving.variant == "onnx-int8-dynamic"
 
 
 ON_GPU = Point(InstanceGroup("onnx-fp32", 2, 1, 1), 64, (8,), 1000)

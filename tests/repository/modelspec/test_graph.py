@@ -71,6 +71,14 @@ def test_specs_come_after_those_that_they_need(root: Path, page: WriteModel) -> 
         load_named(root, "page_raeder")
 
 
+def test_a_network_of_another_pipeline_can_be_shared(page: WriteModel) -> None:
+    """It is called by its whole name, and built with its own spec's sections."""
+    page(PAGE, "page", **ONNX)
+    spec = page("name: other\npipeline: [{model: page_detector}]\n", "other", **ONNX)
+    assert [one.name for one in spec.tree] == ["page_detector", "other"]
+    assert spec.members["page_detector"].entry == "pipeline.detector"
+
+
 def test_models_of_specs_that_are_not_built_stay(root: Path, page: WriteModel) -> None:
     """A spec's own networks are built with it, or not at all; another's are built with those that need them."""
     page(PAGE + "default: false\n", "page", **ONNX)
@@ -86,6 +94,7 @@ def test_models_of_specs_that_are_not_built_stay(root: Path, page: WriteModel) -
         (PAGE.replace("encoder", "encdoer"), "page/model.yaml pipeline.encdoer", "unknown model 'encdoer'"),
         (PAGE.replace("b.onnx", "c.onnx"), "page/model.yaml pipeline.reader.network.onnx", "no file 'c.onnx'"),
         (PAGE.replace("model: encoder", "model: page"), "page/model.yaml pipeline.page", "a cycle: page -> page"),
+        (PAGE.replace("model: encoder", "model: page_reader"), "pipeline.page_reader", "a cycle: page -> page_reader"),
         (PAGE.replace("name: reader", "name: detector"), "", "two parts called 'detector'"),
         (PAGE.replace("name: reader", "name: network"), "", "two parts called 'network'"),
         (PAGE.replace("inputs: {x: boxes}", "input: {x: boxes}"), ":5 pipeline.1.input", "unknown key 'input'"),

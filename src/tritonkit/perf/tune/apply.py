@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from tritonkit.errors import SpecError, UsageError
+from tritonkit.errors import SpecError
 from tritonkit.extras import need_package
 from tritonkit.perf.tune.space import TOKENIZE, InstanceGroup, Point
 from tritonkit.repository.modelspec import Spec
@@ -26,12 +26,6 @@ def changed_text(spec: Spec, point: Point, now: Point, target: Target = "cpu") -
         UsageError: ruamel.yaml is not installed.
         SpecError: `serving` is written in a form that cannot be changed by itself.
     """
-    if spec.entry:
-        raise UsageError(
-            f"{spec.file} {spec.entry}",
-            found="an entry of a pipeline, whose settings cannot be written by tritonkit",
-            wanted="the printed settings, put under its serving by hand",
-        )
     need_package("ruamel.yaml", "tritonkit[tune]")
     from ruamel.yaml import YAML
 
@@ -41,24 +35,33 @@ def changed_text(spec: Spec, point: Point, now: Point, target: Target = "cpu") -
     yaml.indent(mapping=2, sequence=4, offset=2)
     text = spec.file.read_text(encoding="utf-8")
     document = yaml.load(text)
-    if document.get("serving") is None:
-        document["serving"] = {}
-    serving = document["serving"]
+    section = _section(document, spec.entry)
+    if section.get("serving") is None:
+        section["serving"] = {}
+    serving = section["serving"]
     if not hasattr(serving, "update"):
         raise SpecError(f"{spec.file} serving", found="it is not a mapping", wanted="a mapping to change")
     if point == now:
         return text
     _set(_Settings(serving, _own_settings(serving, target)), point, now, target)
     if point.buckets != now.buckets:
-        _pad(document["pipeline"], point)
+        _pad(section["pipeline"], point)
     out = io.StringIO()
     yaml.dump(document, out)
     return out.getvalue()
 
 
+def _section(document: Any, entry: str) -> Any:
+    """The part of a document that describes a spec: all of it, or an entry of a pipeline, `pipeline.NAME`."""
+    for key in filter(None, entry.split(".")):
+        named = [part for part in document if isinstance(part, dict) and part.get("name") == key]
+        document = named[0] if isinstance(document, list) else document[key]
+    return document
+
+
 def difference(spec: Spec, text: str) -> str:
     """The changes as a unified diff; empty if there are none."""
-    name = f"models/{spec.name}/{spec.file.name}"
+    name = f"models/{spec.folder.name}/{spec.file.name}"
     before = spec.file.read_text(encoding="utf-8").splitlines(keepends=True)
     return "".join(difflib.unified_diff(before, text.splitlines(keepends=True), name, name, n=2))
 

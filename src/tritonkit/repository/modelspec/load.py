@@ -283,12 +283,12 @@ def _member(
             )
         entry = f"{spec.entry}.pipeline.{part.name}".lstrip(".")
         return resolve(spec.folder, _child(part, name, spec.model, where), root, target, entry=entry, above=above)
-    if part.model in above:
-        circle = " -> ".join((*above[above.index(part.model) :], part.model))
-        raise SpecError(where, found=f"a cycle: {circle}", wanted="models that do not need themselves")
     folder = _folder_of(part.model, folders)
     if folder is None:
         raise SpecError(where, found=f"unknown model {part.model!r}", wanted=nearest(part.model, list(folders)))
+    if folder.name in above:  # also for another network of that model.yaml, which is read as a whole
+        circle = " -> ".join((*above[above.index(folder.name) :], part.model))
+        raise SpecError(where, found=f"a cycle: {circle}", wanted="models that do not need themselves")
     return _part(resolve(folder, _read(folder), root, target, above=above), part.model)
 
 
@@ -305,9 +305,8 @@ def _part(spec: Spec, name: str) -> Spec:
     """The spec of that name in a spec's tree."""
     specs = {one.name: one for one in spec.tree}
     if name not in specs:
-        raise UsageError(
-            f"model {name!r}", found=f"{spec.file} has none of that name", wanted=nearest(name, list(specs))
-        )
+        where = f"{spec.file} pipeline"
+        raise SpecError(where, found=f"no network called {name!r}", wanted=nearest(name, list(specs)))
     return specs[name]
 
 
