@@ -72,6 +72,8 @@ def _give(folder: Path, owner: os.stat_result) -> None:
 def _tritonkit(owner: os.stat_result, *words: str, capture: bool = False) -> subprocess.CompletedProcess[str]:
     """Run `tritonkit` as the owner of the checkout, for whom the image has no name."""
     names = {"HOME": "/tmp", "USER": "builder", "LOGNAME": "builder"}  # noqa: S108 (a tmpfs)
+    # The server's image has this Python, whatever server environment lies in the checkout.
+    names["TRITONKIT_STUB_PYTHON"] = ".".join(map(str, sys.version_info[:2]))
     names |= {"UV_CACHE_DIR": str(PROJECT / ".tritonkit" / "uv")}  # downloads stay, and take no memory
     return subprocess.run(
         [sys.executable, "-m", "tritonkit.cli", *words],

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+from typing import TYPE_CHECKING, get_args
 
-from tritonkit.errors import ServerError
+from tritonkit.errors import ServerError, UsageError
 from tritonkit.serve.install import find_server
 
 if TYPE_CHECKING:
@@ -12,7 +13,10 @@ if TYPE_CHECKING:
 
     from tritonkit.repository.environments import Environments, Interpreter
 
-__all__ = ["environments_of", "numpy_of", "stub_python"]
+__all__ = ["VARIABLE", "environments_of", "numpy_of", "stub_python"]
+
+VARIABLE = "TRITONKIT_STUB_PYTHON"
+"""The environment variable that names the Python of a server elsewhere, X.Y; the image's builder sets it."""
 
 
 def environments_of(root: Path, target: str) -> Environments:
@@ -25,12 +29,17 @@ def environments_of(root: Path, target: str) -> Environments:
 def stub_python(root: Path, target: str) -> Interpreter:
     """The Python that runs the models of a repository for a target: NVIDIA's image has its own.
 
-    Without a server on this machine it is the one that runs this, as in the image that builds.
+    It is the one that TRITONKIT_STUB_PYTHON names, else that of this machine's server, else the one that runs this.
     """
     from tritonkit.repository.environments.interpreter import NUMPY, NVIDIA_PYTHON, Interpreter
+    from tritonkit.repository.modelspec.python import PythonVersion
 
     if target == "nvidia":
         return Interpreter(NVIDIA_PYTHON)
+    if named := os.environ.get(VARIABLE):
+        if named not in get_args(PythonVersion):
+            raise UsageError(VARIABLE, found=named, wanted=f"one of {', '.join(get_args(PythonVersion))}")
+        return Interpreter.without_server().with_version(named)
     try:
         server = find_server(root)
     except ServerError:
