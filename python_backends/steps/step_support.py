@@ -28,6 +28,14 @@ class Busy(Exception):
     """A valid request that does not fit next to those that Triton merged with it; the caller may send it again."""
 
 
+class Passed(Exception):
+    """The error of another model, whose words say it all; `code` is a name of Triton's errors."""
+
+    def __init__(self, message: str, code: str = "INTERNAL") -> None:
+        super().__init__(message)
+        self.code = code
+
+
 def settings_from(kind: type[Settings], parameters: Mapping[str, str]) -> Settings:
     """Build a frozen dataclass from parameter texts; fields without a text keep their default.
 
@@ -159,6 +167,8 @@ class Step:
             kind = kinds.INVALID_ARG
         elif isinstance(error, Busy):
             kind = kinds.UNAVAILABLE
+        elif isinstance(error, Passed):
+            kind = getattr(kinds, error.code)
         else:
             kind, text = kinds.INTERNAL, f"{type(error).__name__}: {error}"
         triton_error = pb_utils.TritonError(f"model '{self.name}': {text}", kind)

@@ -11,6 +11,7 @@ sys.path[:0] = [
     str(ROOT / "backends" / "onnxruntime"),
     str(ROOT / "backends" / "openvino"),
     str(ROOT / "backends" / "pytorch"),
+    str(ROOT / "map"),
     str(ROOT / "steps"),
     *(str(step.parent) for step in ROOT.glob("steps/*/step.yaml")),
 ]

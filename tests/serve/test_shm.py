@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 from pathlib import Path
 
@@ -37,6 +38,18 @@ def test_a_batch_counts_with_inputs_outputs_gaps_and_growth(tmp_path: Path) -> N
     """8 items of 1 MiB in and 1 MiB out: 1.5 x 16 MiB, half a MiB of overhead, one growth."""
     (need,) = planned(tmp_path, net=vector(MIB // 4, 8)).models
     assert need.bytes_each == (25 + 1) * MIB
+
+
+@pytest.mark.parametrize(("in_flight", "twice"), [(16, 4), (17, 5), (64, 8)])
+def test_items_in_calls_count_twice(tmp_path: Path, in_flight: int, twice: int) -> None:
+    """A map of 4 items in 8 rows of 1 MiB, with a bound on the items in calls: they are in its region a second time."""
+    more = "".join(
+        f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }}\n'
+        for key, value in {"callee": "net", "over": "x", "max_in_flight": str(in_flight)}.items()
+    )
+    config = vector(4, 8, more).replace("dims: [4]", f"dims: [4, {MIB // 32}]")
+    (need,) = planned(tmp_path, page_texts=config).models
+    assert need.bytes_each == (math.ceil(0.5 + 1.5 * (8 + twice)) + 1) * MIB
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@
    2.73, takes only the text of such an error: its code is INTERNAL from there on, for the model
    that called and for its own callers. The guard notes code and text of the errors that the backend
    takes out of responses, and an INTERNAL error that the backend makes with one of these texts,
-   word for word, gets that code again. */
+   word for word or after words of its own and ": ", gets that code again. */
 #include "guard.h"
 #include "real.h"
 
@@ -64,9 +64,29 @@ static void note(unsigned code, const char *text) {
     pthread_mutex_unlock(&lock);
 }
 
+/* The longest noted text with which `text` ends. */
+static const struct noted *find_passed(const char *text) {
+    const size_t size = strlen(text);
+    const struct noted *longest = NULL;
+    size_t most = 0;
+    for (size_t at = 0; at < MOST_NOTED; at++) {
+        const size_t length = noted[at].text != NULL ? strlen(noted[at].text) : 0;
+        if (length <= most || length > size) {
+            continue;
+        }
+        const char *const end = text + size - length;
+        const bool whole = end == text || (end - text > 2 && strncmp(end - 2, ": ", 2) == 0);
+        if (whole && strcmp(end, noted[at].text) == 0) {
+            longest = &noted[at];
+            most = length;
+        }
+    }
+    return longest;
+}
+
 static unsigned code_of(const char *text) {
     pthread_mutex_lock(&lock);
-    const struct noted *const place = find(text);
+    const struct noted *const place = find_passed(text);
     const unsigned code = place != NULL ? place->code : INTERNAL;
     pthread_mutex_unlock(&lock);
     return code;

@@ -236,9 +236,24 @@ def _known_axes(model: ServedModel) -> dict[str, dict[int, int]]:
 
 
 def _need(model: ServedModel, axes: _Axes) -> int:
-    batch: int = item_bytes(model, axes) * max(1, model.config.max_batch_size)
+    rows: int = max(1, model.config.max_batch_size)
+    batch: int = item_bytes(model, axes) * (rows + _rows_in_calls(model, axes, rows))
     need = math.ceil((OVERHEAD + SLACK * batch) / MIB) * MIB
     return need if need == MIB else need + GROWTH
+
+
+def _rows_in_calls(model: ServedModel, axes: _Axes, rows: int) -> int:
+    """Rows of a map whose items are in calls: their inputs and outputs are in its region a second time."""
+    parameters = {key: value.string_value for key, value in model.config.parameters.items()}
+    if not {"callee", "over", "max_in_flight"} <= parameters.keys():
+        return 0
+    first = parameters["over"].split(",")[0]
+    sizes = (
+        axes.get((model.name, first, -len(tensor.dims)), FREE_AXIS) if tensor.dims[0] < 0 else tensor.dims[0]
+        for tensor in model.config.input
+        if tensor.name == first
+    )
+    return min(rows, math.ceil(int(parameters["max_in_flight"]) / next(sizes, 1)))
 
 
 @dataclass(frozen=True)

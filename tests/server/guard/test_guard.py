@@ -101,6 +101,7 @@ ensemble_scheduling { step {
 FAILURES = {
     "fails": ModelText(CONFIG, FAILING),
     "passes": ModelText(CONFIG, PASSING),
+    "names": ModelText(CONFIG, PASSING.replace("error.message()", "'fails, item 2: ' + error.message()")),
     "through": ModelText(ENSEMBLE, None),
 }
 MODELS = ("first", *FAILURES, *QUEUES, *counted(Path()))
@@ -311,9 +312,11 @@ def test_a_bounded_queue_gives_as_many_answers_as_a_free_one(server: Guarded) ->
 
 @pytest.mark.parametrize("code", CODES)
 def test_a_model_s_own_error_comes_unchanged(server: Guarded, code: str) -> None:
-    """Code and text, also through a Python model that passes it on and an ensemble; no advice about the server."""
+    """Code and text, also through an ensemble and Python models that pass it on, one with words of its own before it;
+    no advice about the server."""
     with Client(f"127.0.0.1:{server.port}", timeout_s=PATIENCE_S) as client:
-        for name, before in (("fails", ""), ("passes", ""), ("through", "in ensemble 'through', ")):
+        texts = {"fails": "", "passes": "", "names": "fails, item 2: ", "through": "in ensemble 'through', "}
+        for name, before in texts.items():
             model = client.model(name)
             with pytest.raises(InferenceError) as caught:
                 model.predict(x=np.array([[*CODES].index(code)], np.uint8))

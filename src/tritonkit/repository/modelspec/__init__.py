@@ -3,6 +3,7 @@
 from tritonkit.datatypes import DataType
 from tritonkit.repository.modelspec.base import FileReference, PackageFile, Tensor
 from tritonkit.repository.modelspec.files import resolve_file, resolve_folder
+from tritonkit.repository.modelspec.items import PipelineMap
 from tritonkit.repository.modelspec.load import (
     Spec,
     find_root,
@@ -37,6 +38,7 @@ __all__ = [
     "ModelFile",
     "Network",
     "PackageFile",
+    "PipelineMap",
     "PipelineModel",
     "PipelineNetwork",
     "PipelineStep",

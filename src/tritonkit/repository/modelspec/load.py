@@ -15,6 +15,7 @@ from tritonkit.errors import SpecError, TritonkitError, UsageError
 from tritonkit.repository.modelspec.base import FileReference, Target
 from tritonkit.repository.modelspec.document import nearest, read_document
 from tritonkit.repository.modelspec.files import hold_to_size, resolve_file, resolve_folder, resolve_network_file
+from tritonkit.repository.modelspec.items import ITEM, PipelineMap
 from tritonkit.repository.modelspec.model import ModelFile, PipelineModel, PipelineNetwork, PipelineStep
 from tritonkit.repository.modelspec.requirements import Requirements, own_requirements
 from tritonkit.repository.modelspec.step import ResolvedStep
@@ -215,7 +216,10 @@ def _folder_of(name: str, folders: Mapping[str, Path]) -> Path | None:
 def _has_entry(folder: Path, name: str) -> bool:
     """Whether a network in a folder's pipeline, or in an entry of it, may have this name."""
     with contextlib.suppress(SpecError):  # a folder that cannot be read is not the one that is meant
-        entries = (f"{folder.name}_{part.key}" for part in _read(folder).pipeline if isinstance(part, PipelineNetwork))
+        pipeline = _read(folder).pipeline
+        entries = (
+            _child_name(folder.name, part) for part in pipeline if isinstance(part, PipelineNetwork | PipelineMap)
+        )
         return any(name == entry or name.startswith(f"{entry}_") for entry in entries)
     return False
 
@@ -264,24 +268,24 @@ def resolve(
             members={
                 part.key: _member(part, spec, root, target, above)
                 for part in model.pipeline
-                if isinstance(part, PipelineNetwork | PipelineModel)
+                if isinstance(part, PipelineNetwork | PipelineModel | PipelineMap)
             },
         )
         return replace(spec, requirements=own_requirements(spec))
 
 
 def _member(
-    part: PipelineNetwork | PipelineModel, spec: Spec, root: Path, target: Target, above: tuple[str, ...]
+    part: PipelineNetwork | PipelineModel | PipelineMap, spec: Spec, root: Path, target: Target, above: tuple[str, ...]
 ) -> Spec:
     """The spec of an entry of a pipeline that is not a step."""
     where, folders = f"{spec.file} pipeline.{part.key}", _folders(root)
-    if isinstance(part, PipelineNetwork):
-        name = f"{spec.name}_{part.name}"
+    if not isinstance(part, PipelineModel):
+        name = _child_name(spec.name, part)
         if name in folders:
             raise SpecError(
                 where, found=f"the name {name}, which models/{name} has", wanted="an entry with another name"
             )
-        entry = f"{spec.entry}.pipeline.{part.name}".lstrip(".")
+        entry = f"{spec.entry}.pipeline.{part.name}".lstrip(".") + (".map" if isinstance(part, PipelineMap) else "")
         return resolve(spec.folder, _child(part, name, spec.model, where), root, target, entry=entry, above=above)
     folder = _folder_of(part.model, folders)
     if folder is None:
@@ -292,9 +296,16 @@ def _member(
     return _part(resolve(folder, _read(folder), root, target, above=above), part.model)
 
 
-def _child(part: PipelineNetwork, name: str, parent: ModelFile, where: str) -> ModelFile:
+def _child_name(parent: str, part: PipelineNetwork | PipelineMap) -> str:
+    """The name of the spec that an entry of a pipeline is."""
+    return f"{parent}_{part.key}{ITEM if isinstance(part, PipelineMap) else ''}"
+
+
+def _child(part: PipelineNetwork | PipelineMap, name: str, parent: ModelFile, where: str) -> ModelFile:
     """The `model.yaml` that an entry of a pipeline stands for."""
-    sections = {key: getattr(part, key) for key in part.model_fields_set - {"name", "inputs", "outputs"}}
+    own = part.map if isinstance(part, PipelineMap) else part
+    others = {"name", "inputs", "outputs", "over", "count", "max_in_flight"}
+    sections = {key: getattr(own, key) for key in own.model_fields_set - others}
     try:
         return ModelFile(name=name, default=parent.default, triton=parent.triton, **sections)
     except ValidationError as error:

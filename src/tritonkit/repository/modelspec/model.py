@@ -19,6 +19,7 @@ from tritonkit.repository.modelspec.base import (
 )
 from tritonkit.repository.modelspec.fields import Ensemble
 from tritonkit.repository.modelspec.graph import check_pipeline
+from tritonkit.repository.modelspec.items import Items, PipelineMap
 from tritonkit.repository.modelspec.language import LanguageModel
 from tritonkit.repository.modelspec.optimize import Optimize
 from tritonkit.repository.modelspec.python import OwnPackages
@@ -275,16 +276,19 @@ def _kind(given: object) -> str:
     if isinstance(given, str):
         return "the word network"
     keys = given if isinstance(given, dict) else type(given).model_fields if isinstance(given, Strict) else {}
-    return next((f"a {kind}" for kind in ("network", "model") if kind in keys), "a step")
+    return next((f"a {kind}" for kind in ("network", "map", "model") if kind in keys), "a step")
 
 
 PipelineEntry = Annotated[
     Annotated[Literal["network"], Tag("the word network")]
     | Annotated[PipelineStep, Tag("a step")]
     | Annotated[PipelineNetwork, Tag("a network")]
+    | Annotated[PipelineMap, Tag("a map")]
     | Annotated[PipelineModel, Tag("a model")],
     Discriminator(_kind),
 ]
+Items.model_rebuild()
+PipelineMap.model_rebuild()
 
 
 class ModelFile(Strict):
@@ -315,13 +319,17 @@ class ModelFile(Strict):
 
     def on(self, target: Target) -> ModelFile:
         """The same with the settings that hold on a target."""
-        pipeline = tuple(part.on(target) if isinstance(part, PipelineStep) else part for part in self.pipeline)
+        pipeline = tuple(
+            part.on(target) if isinstance(part, PipelineStep | PipelineMap) else part for part in self.pipeline
+        )
         return self.model_copy(update={"serving": self.serving.on(target), "pipeline": pipeline})
 
     def places_on(self, target: Target) -> dict[str, str]:
         """The places of settings that a target has of its own: `serving.threads` -> `serving.targets.gpu.threads`."""
         parts = enumerate(self.pipeline)
-        steps = {f"pipeline.{n}.serving": part.serving for n, part in parts if isinstance(part, PipelineStep)}
+        steps = {
+            f"pipeline.{n}.serving": part.serving for n, part in parts if isinstance(part, PipelineStep | PipelineMap)
+        }
         return {
             f"{section}.{name}": f"{section}.targets.{target}.{name}"
             for section, serving in {"serving": self.serving, **steps}.items()

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tritonkit.errors import RenderError
-from tritonkit.repository.modelspec import Spec
+from tritonkit.repository.modelspec import PipelineMap, Spec
 from tritonkit.repository.render.parts import Part
 from tritonkit.repository.render.values import ModelPlan
+
+_REQUESTS = 8
+"""Largest batch of a pipeline whose networks are all for items."""
 
 __all__ = ["batch_of_members", "ensemble_batch", "hold_to_members"]
 
@@ -45,9 +48,11 @@ def hold_to_members(spec: Spec, parts: Sequence[Part]) -> None:
             )
 
 
-def batch_of_members(members: Mapping[str, ModelPlan]) -> int:
-    """The largest batch that all models of other specs take; 0 if one has no batch axis."""
-    return min((plan.max_batch_size for plan in members.values()), default=0)
+def batch_of_members(spec: Spec, members: Mapping[str, ModelPlan]) -> int:
+    """The largest batch that all models of other specs take; 0 if one has no batch axis. Models for items do not count:
+    a request has many of them."""
+    items = {spec.members[part.key].name for part in spec.model.pipeline if isinstance(part, PipelineMap)}
+    return min((plan.max_batch_size for name, plan in members.items() if name not in items), default=_REQUESTS)
 
 
 def ensemble_batch(spec: Spec, sizes: Mapping[str, int], *, whole: bool) -> int:

@@ -33,7 +33,7 @@ def is_own_python(backend: str | None, parameters: Container[str]) -> bool:
 
 def is_own_part(part: Part) -> bool:
     """The same for a part, which may also be a model.py that the build wrote."""
-    return is_own_python(part.backend, part.parameters) and not part.torch_kinds
+    return is_own_python(part.backend, part.parameters) and not part.torch_kinds and not part.over
 
 
 def wants_proof(plan: ModelPlan) -> bool:

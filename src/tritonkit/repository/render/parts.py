@@ -13,6 +13,7 @@ from tritonkit.repository.environments.environment import environment_files
 from tritonkit.repository.export.artifact import Artifact, TensorInfo
 from tritonkit.repository.export.padded import with_axes
 from tritonkit.repository.modelspec import (
+    PipelineMap,
     PipelineModel,
     PipelineNetwork,
     PipelineStep,
@@ -35,9 +36,10 @@ from tritonkit.repository.render.engines import (
     engine_texts,
 )
 from tritonkit.repository.render.language import generation_of
+from tritonkit.repository.render.mapped import map_of
 from tritonkit.repository.render.step_code import step_code
 from tritonkit.repository.render.step_sequences import with_sequences
-from tritonkit.repository.render.values import Kind, ModelPlan
+from tritonkit.repository.render.values import Kind, ModelPlan, Port
 from tritonkit.resources import STEPS, shipped
 
 __all__ = ["CALLS", "STEP", "Part", "Port", "labels_of", "read_parts"]
@@ -71,14 +73,6 @@ CALLS = "tritonkit.calls"
 
 
 @dataclass(frozen=True)
-class Port:
-    """An input or output of a part: the tensor of the part, and the pipeline's name for it."""
-
-    info: TensorInfo
-    tensor: str
-
-
-@dataclass(frozen=True)
 class Part:
     """A step or the network: one Triton model before its defaults are resolved.
 
@@ -105,6 +99,8 @@ class Part:
     """Whether it takes or gives the windows of a document, which is one request."""
     most_windows: int = 0
     """The largest number of windows that it gives."""
+    over: tuple[str, ...] = ()
+    """Inputs of a map with an axis of items; empty for all other parts."""
     member: ModelPlan | None = None
     """The model that callers of another spec see, in this pipeline; None for the spec's own models."""
 
@@ -129,12 +125,14 @@ def read_parts(spec: Spec, artifact: Artifact, members: Mapping[str, ModelPlan])
         return (_engine(spec, artifact, engine),)
     if not spec.steps:
         return (_network(spec, artifact),)
-    parts = []
+    parts: list[Part] = []
     for index, (step, entry) in enumerate(zip(spec.steps, spec.model.pipeline, strict=True)):
         if step is not None and isinstance(entry, PipelineStep):
             parts.append(_step(step, entry, f"pipeline.{index}.serving", spec))
         elif isinstance(entry, PipelineNetwork | PipelineModel):
             parts.append(_member(entry, members[spec.members[entry.key].name], spec))
+        elif isinstance(entry, PipelineMap):
+            parts.append(_map(entry, f"pipeline.{index}.serving", spec, members, parts))
         else:
             parts.append(_network(spec, artifact))
     return tuple(parts)
@@ -163,6 +161,28 @@ def _member(entry: PipelineNetwork | PipelineModel, plan: ModelPlan, spec: Spec)
         ),
         outputs=_ports({one.name: (one.dtype, one.client_dims) for one in plan.outputs}, entry.outputs),
         member=plan,
+    )
+
+
+def _map(
+    entry: PipelineMap, section: str, spec: Spec, members: Mapping[str, ModelPlan], earlier: Sequence[Part]
+) -> Part:
+    """The Python model that calls another spec's for each item."""
+    item = spec.members[entry.key]
+    made = {port.tensor: port.info for part in earlier for port in part.outputs}
+    mapped = map_of(entry, item, members[item.name], f"{spec.file} pipeline.{entry.key}", made)
+    return Part(
+        model=f"{spec.name}_{entry.name}",
+        section=section,
+        backend="python",
+        serving=mapped.serving,
+        inputs=mapped.inputs,
+        outputs=mapped.outputs,
+        is_step=True,
+        parameters={**mapped.parameters, **_calls([item.name])},
+        version_files=mapped.files,
+        model_files=labels_of(mapped.serving, spec, section),
+        over=mapped.over,
     )
 
 

@@ -134,7 +134,8 @@ def _plan_part(part: Part, common: _Common, verdict: Independence | None) -> Mod
     runs = plan_runs(spec, serving, groups, host, artifact, max_batch_size)
     warmup = _warmup(part, common, runs.sizes or warm_batches(part, max_batch_size, dynamic_batching))
     others = _serving_parameters(part, common, max_batch_size, verdict) | pad_parameter(lengths, part, spec, target)
-    inputs = _tensors(part.inputs, max_batch_size, lengths, single=single)
+    ragged = lengths or (part.over if max_batch_size else ())
+    inputs = _tensors(part.inputs, max_batch_size, ragged, single=single)
     outputs = _tensors(part.outputs, max_batch_size, single=single)
     notes = (warmup.note, *part_notes(part, spec, artifact, target, max_batch_size), *runs.notes)
     plan = ModelPlan(
@@ -191,7 +192,7 @@ def _largest_batch(part: Part, common: _Common) -> int:
         return 0
     own = part.serving.max_batch_size if part.is_step else None
     if own is None and not common.spec.model.has_network:
-        return batch_of_members(common.members)
+        return batch_of_members(common.spec, common.members)
     return plan_max_batch_size(common.spec, common.artifact) if own is None else own
 
 
@@ -291,7 +292,8 @@ def _warmup(part: Part, common: _Common, batch_sizes: Sequence[int]) -> Warmup:
     setting, sequences = part.serving.model_warmup, part.serving.sequence_batching
     controls = sequences.control_input if sequences else {}
     # An engine runs made-up requests of its own before it is ready.
-    if setting == "off" or (part.engine and isinstance(setting, str)):
+    # The model that a map calls is warmed up by itself.
+    if setting == "off" or ((part.engine or part.over) and isinstance(setting, str)):
         return Warmup()
     if part.backend == "llm":
         return prompted(examples.get("text", b"."))

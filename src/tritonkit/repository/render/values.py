@@ -9,6 +9,7 @@ from typing import Literal
 
 from tritonkit.datatypes import DataType
 from tritonkit.releases import EMBEDDED, Release
+from tritonkit.repository.export.artifact import TensorInfo
 from tritonkit.repository.modelspec.base import Target
 from tritonkit.repository.modelspec.fields import (
     BatchInput,
@@ -22,7 +23,7 @@ from tritonkit.repository.modelspec.fields import (
 from tritonkit.repository.modelspec.sequences import SequenceBatching
 from tritonkit.repository.modelspec.serving import DynamicBatching, Instances, Optimization, VersionPolicy, WarmupSample
 
-__all__ = ["EnsembleStep", "Kind", "ModelPlan", "Target", "TensorPlan"]
+__all__ = ["EnsembleStep", "Kind", "ModelPlan", "Port", "Target", "TensorPlan"]
 
 Kind = Literal["cpu", "gpu"]
 """The kind of device that an instance runs on."""
@@ -61,6 +62,14 @@ class TensorPlan:
 
     def __str__(self) -> str:
         return f"{self.name} {self.dtype} [{','.join(map(str, self.client_dims))}]"
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output of a part: the tensor of the part, and the pipeline's name for it."""
+
+    info: TensorInfo
+    tensor: str
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,288 @@
+"""`map:` of a pipeline on a real server: requests with different numbers of items, and calls that batch over them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+from tests.repository.optimize.linear import linear
+from tests.waiting import PATIENCE_S, eventually
+from tritonkit import Client
+from tritonkit.errors import InferenceError
+from tritonkit.repository.pipeline import build_repository
+from tritonkit.serve import ServeEvent, serve
+
+CALLERS = 16
+BATCH = 8
+"""Items that the network takes together."""
+GATE, BAD = 1414, 1313
+"""Numbers of an item that waits for a file, and of one that is refused."""
+PAGE = f"""name: page
+pipeline:
+  - {{step: cut, serving: {{max_batch_size: 4, independent_items: true}}}}
+  - name: texts
+    map:
+      over: [crops]
+      count: count
+      pipeline:
+        - name: net
+          network: {{onnx: net.onnx}}
+          serving:
+            max_batch_size: {BATCH}
+            dynamic_batching: {{max_queue_delay: 300ms, preferred_batch_size: [{BATCH}]}}
+        - {{step: top_k, parameters: {{labels: labels.txt}}, inputs: {{logits: y}}}}
+    inputs: {{x: crops}}
+    outputs: {{label: text}}
+  - name: sums
+    map: {{over: [crops], pipeline: [{{name: one, network: {{onnx: one.onnx}}}}]}}
+    inputs: {{x: crops}}
+    outputs: {{y: sum}}
+ensemble: {{outputs: [count, text, score, sum]}}
+"""
+ODD = """name: odd
+pipeline:
+  - {step: cut, serving: {max_batch_size: 4, independent_items: true}}
+  - name: each
+    map: {over: [crops], count: count, max_in_flight: 4, pipeline: [{model: picky}]}
+    inputs: {x: crops}
+    serving: {instance_group: [{count: 1}]}
+ensemble: {outputs: [y]}
+"""
+PICKY = f"""name: picky
+network:
+  python: picky.py
+  inputs: {{x: {{dtype: FP32, shape: [2, 3]}}}}
+  outputs: {{y: {{dtype: FP32, shape: [-1]}}}}
+serving: {{max_batch_size: {BATCH}, independent_items: true, model_warmup: off}}
+"""
+STEP = """description: numbers to items, padded to the most of the batch
+inputs: {sizes: {dtype: INT32, shape: [2]}}
+outputs: {crops: {dtype: FP32, shape: [-1, 2, 3]}, count: {dtype: INT32, shape: [1]}}
+"""
+CUT = """import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    # sizes has for each row how many items it has, and the number of the first.
+    def execute(self, requests):
+        answers = []
+        for request in requests:
+            sizes = pb_utils.get_input_tensor_by_name(request, "sizes").as_numpy()
+            items = np.arange(sizes[:, 0].max())
+            numbers = sizes[:, 1:] + np.where(items < sizes[:, :1], items, 0)
+            crops = np.broadcast_to(numbers[:, :, None, None], (*numbers.shape, 2, 3)).astype(np.float32)
+            tensors = [pb_utils.Tensor("crops", crops), pb_utils.Tensor("count", sizes[:, :1].copy())]
+            answers.append(pb_utils.InferenceResponse(tensors))
+        return answers
+"""
+CODE = """import os
+import time
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    # y has each item's number one to three times, as often as the least of the call says.
+    def execute(self, requests):
+        return [self.answer(request) for request in requests]
+
+    def answer(self, request):
+        x = pb_utils.get_input_tensor_by_name(request, "x").as_numpy()[:, 0, 0]
+        if (x == BAD).any():
+            error = pb_utils.TritonError("no such item", pb_utils.TritonError.UNAVAILABLE)
+            return pb_utils.InferenceResponse(error=error)
+        if (x == GATE).any():
+            open(FILE + ".begun", "w").close()
+        while (x == GATE).any() and not os.path.exists(FILE):
+            time.sleep(0.01)
+        y = np.repeat(x[:, None], 1 + int(x.min()) % 3, axis=1)
+        return pb_utils.InferenceResponse([pb_utils.Tensor("y", y)])
+"""
+
+
+def summing() -> bytes:
+    """The sum of one item, which has no batch axis."""
+    values = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in (("x", [2, 3]), ("y", [1]))
+    ]
+    nodes = [helper.make_node("ReduceSum", ["x"], ["s"], keepdims=0), helper.make_node("Unsqueeze", ["s", "0"], ["y"])]
+    graph = helper.make_graph(
+        nodes, "g", values[:1], values[1:], [helper.make_tensor("0", TensorProto.INT64, [1], [0])]
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    return bytes(made.SerializeToString())
+
+
+@dataclass
+class Running:
+    """A server with the pipelines, and what happened to it."""
+
+    repository: Path
+    address: str
+    gate: Path
+    client: Client
+    events: list[ServeEvent] = field(default_factory=list)
+
+    def ask(self, model: str, *rows: tuple[int, int]) -> dict[str, np.ndarray]:
+        """The answer to a request: for each row the number of its items, and the number of the first."""
+        return dict(self.client.model(model).predict(sizes=np.int32(rows)).outputs)
+
+    def sizes(self, model: str) -> dict[int, int]:
+        """The number of batches of each size that a model ran."""
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(grpc.insecure_channel(self.address))
+        [stats] = stub.ModelStatistics(service_pb2.ModelStatisticsRequest(name=model)).model_stats
+        return {batch.batch_size: batch.compute_infer.count for batch in stats.batch_stats}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A server with pipelines whose items go to a network, to one without batches, and to Python of a user's own."""
+    root = tmp_path_factory.mktemp("mapped")
+    gate = root / "gate"
+    weights = np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32) / 100
+    files: dict[str, str | bytes] = {
+        "page/net.onnx": linear(weights, [2, 3]),
+        "page/one.onnx": summing(),
+        "page/labels.txt": "a\nb\nc\nd\n",
+        "picky/picky.py": CODE.replace("BAD", str(BAD)).replace("GATE", str(GATE)).replace("FILE", repr(str(gate))),
+    }
+    for text in (PAGE, ODD, PICKY):
+        name = text.split()[1]
+        files[f"{name}/model.yaml"] = text
+        if "step: cut" in text:
+            files |= {f"{name}/steps/cut/step.yaml": STEP, f"{name}/steps/cut/model.py": CUT}
+    for path, content in files.items():
+        file = root / "models" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    repository = build_repository(root, cores=2).path
+    events: list[ServeEvent] = []
+    with (
+        serve(
+            repository, root=root, models=["page", "odd"], grpc_port=0, metrics_port=0, on_event=events.append
+        ) as end,
+        Client(end.grpc, timeout_s=PATIENCE_S) as client,
+    ):
+        yield Running(repository, end.grpc, gate, client, events)
+
+
+def expected(server: Running, rows: Sequence[tuple[int, int]]) -> dict[str, np.ndarray]:
+    """The answer of a loop over the items with ONNX Runtime."""
+    file = server.repository / "page_texts_item_net" / "1" / "model.onnx"
+    session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+    most = max(count for count, _ in rows)
+    text, score = np.full((len(rows), most), b"", object), np.zeros((len(rows), most), np.float32)
+    total = np.zeros((len(rows), most), np.float32)
+    for row, (count, first) in enumerate(rows):
+        total[row] = 6 * first  # padding, which the second map has no count to leave out
+        for item in range(count):
+            [logits] = session.run(None, {"x": np.full((1, 2, 3), first + item, np.float32)})[0]
+            powers = np.exp(logits - logits.max())
+            text[row, item] = b"abcd"[(best := logits.argmax()) : best + 1]
+            score[row, item] = powers.max() / powers.sum()
+            total[row, item] = 6 * (first + item)
+    return {"count": np.int32([[count] for count, _ in rows]), "text": text, "score": score, "sum": total}
+
+
+def requests(random: np.random.Generator, count: int) -> list[list[tuple[int, int]]]:
+    """Requests of one to three rows with no item, one, some, or more than a call takes."""
+    sizes = [0, 1, 1, 2, 3, BATCH, BATCH + 1, 3 * BATCH + 1]
+    return [
+        [(int(random.choice(sizes)), int(random.integers(0, 300))) for _ in range(1 + number % 3)]
+        for number in range(count)
+    ]
+
+
+def test_answers_are_those_of_a_loop(server: Running, random: np.random.Generator) -> None:
+    """Texts and numbers of every item, from 16 callers at a time; nothing where a row has fewer items."""
+    asked = [[(0, 0)], [(0, 0), (0, 0)], [(1, 5)], *requests(random, 40)]
+    with ThreadPoolExecutor(CALLERS) as pool:
+        answers = list(pool.map(lambda rows: server.ask("page", *rows), asked))
+    for rows, answer in zip(asked, answers, strict=True):
+        wanted = expected(server, rows)
+        assert answer.keys() == wanted.keys()
+        assert answer["text"].shape == wanted["text"].shape
+        assert answer["text"].tolist() == wanted["text"].tolist()
+        np.testing.assert_allclose(answer["score"], wanted["score"], rtol=1e-4)
+        np.testing.assert_array_equal(answer["sum"], wanted["sum"])
+
+
+def test_batches_form_over_requests(server: Running) -> None:
+    """Callers with one item each get answers out of batches of several, through both instances of the map."""
+    before = server.sizes("page_texts_item_net")
+    with ThreadPoolExecutor(CALLERS) as pool:
+        list(pool.map(lambda number: server.ask("page", (1, number)), range(4 * CALLERS)))
+    after = server.sizes("page_texts_item_net")
+    runs = {size: count - before.get(size, 0) for size, count in after.items()}
+    assert sum(size * count for size, count in runs.items()) == 4 * CALLERS
+    assert max(size for size, count in runs.items() if count) > 1
+    assert sum(runs.values()) < 4 * CALLERS
+
+
+def test_outputs_of_a_call_differ_in_length(server: Running) -> None:
+    """A call of four gives each item as many numbers as its least says; the longest of the request counts."""
+    assert server.ask("odd", (3, 7))["y"].tolist() == [[[number] * 2 for number in (7, 8, 9)]]
+    y = server.ask("odd", (6, 12))["y"]
+    assert y.tolist() == [[[n, 0] for n in (12, 13, 14, 15)] + [[16, 16], [17, 17]]]
+    assert server.ask("odd", (0, 0))["y"].shape == (1, 0, 0)
+
+
+def test_an_error_is_its_request_s_alone(server: Running) -> None:
+    """Its message names the callee and the items, and its code is the callee's; others of the batch are answered."""
+    rows = [(2, 20), (1, BAD), (3, 30), (2, BAD - 1)]
+    with ThreadPoolExecutor(len(rows)) as pool:
+        asked = [pool.submit(server.ask, "odd", row) for row in rows * 4]
+        errors = [one.exception() for one in asked]
+    assert [error is None for error in errors] == [True, False, True, False] * 4
+    assert isinstance(errors[1], InferenceError)
+    assert errors[1].code == "UNAVAILABLE"
+    assert "model 'odd_each': odd_each_item, item 0: in ensemble 'odd_each_item', no such item" in errors[1].found
+    assert "odd_each_item, items 0 to 1: " in str(errors[3])
+
+
+def stubs(model: str) -> list[int]:
+    """The processes of a model's stubs."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = file.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"triton_python_backend_stub" in words[0] and f"/{model}/".encode() in words[1]:
+            found.append(int(file.parent.name))
+    return found
+
+
+def test_a_map_that_dies_comes_back(server: Running) -> None:
+    """The request that it had is an error, not a hang; the next one is answered by a new process."""
+    [before] = [pid for pid in stubs("odd_each") if str(server.repository) in Path(f"/proc/{pid}/cmdline").read_text()]
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(server.ask, "odd", (1, GATE))
+        try:
+            eventually(server.gate.with_suffix(".begun").exists, "an item with the callee")
+            os.kill(before, signal.SIGKILL)
+            assert "'odd_each_0_0' is not healthy" in str(asked.exception())
+        finally:
+            server.gate.touch()
+    eventually(lambda: any(e.kind == "stub_back" and e.model == "odd_each" for e in server.events), "a new process")
+    assert server.ask("odd", (1, 10))["y"].tolist() == [[[10, 10]]]
+
+
+def test_large_requests_leave_no_memory_behind(server: Running) -> None:
+    """More items than are in flight at a time go through; no process grew so far that its model was loaded again."""
+    rows = [(3000, 0), (3000, 1)]
+    with ThreadPoolExecutor(4) as pool:
+        for answer in pool.map(lambda _: server.ask("page", *rows), range(4)):
+            assert answer["text"].shape == (2, 3000)
+            assert (answer["text"] != b"").all()
+    assert not [event for event in server.events if event.kind == "stub_grown"]
