@@ -16,6 +16,7 @@ from tests.repository.optimize.ready_files import SCRIPT, program, rewritten, sc
 from tests.repository.optimize.small_specs import built, refused
 from tritonkit.errors import BuildError, SpecError
 from tritonkit.repository.export import Artifact, BuildCache, TensorInfo
+from tritonkit.repository.inspection import inspect_model
 from tritonkit.repository.modelspec import Spec
 from tritonkit.repository.optimize.variants import for_target, variant_of
 
@@ -71,6 +72,34 @@ def test_a_program_of_fixed_sizes_has_no_batch_axis(write_model: WriteModel, roo
     assert artifact.independence is not None
     assert artifact.independence.state == "fixed"
     assert shapes(artifact)["x"] == (2, 4)
+
+
+@pytest.mark.slow
+def test_a_program_with_a_bound_on_its_batch_has_to_be_served_within_it(write_model: WriteModel, root: Path) -> None:
+    """Its guards refuse larger batches, so none is tried or served."""
+    import torch
+
+    batch = torch.export.Dim("batch", max=8)
+    content = program(dynamic_shapes=[{0: batch}, {0: batch}])
+    error = refused(write_model(PROGRAM, model__pt2=content), BuildCache(root / "cache"), BuildError)
+    assert "takes at most 8 items" in error.found
+    bounded = PROGRAM.replace("pt2}", "pt2}, serving: {max_batch_size: 8}")
+    artifact = built(write_model(bounded, model__pt2=content), BuildCache(root / "cache"))
+    assert artifact.independence is not None
+    assert artifact.independence.state == "proven"
+
+
+@pytest.mark.slow
+def test_made_up_input_lies_within_the_bounds_of_a_program(write_model: WriteModel, root: Path) -> None:
+    """Sizes that torch.export.Dim names are tried within them, without a word in model.yaml."""
+    import torch
+
+    side = torch.export.Dim("side", min=8, max=64)
+    axes = [{0: torch.export.Dim("batch"), 2: side, 3: side}]
+    module = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 5), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()).eval()
+    content = program(module, (torch.ones(2, 3, 16, 16),), dynamic_shapes=axes)
+    artifact = built(write_model(PROGRAM, model__pt2=content), BuildCache(root / "cache"))
+    assert shapes(artifact) == {"input": (3, -1, -1), "output_0": (4,)}
 
 
 @pytest.mark.slow
@@ -328,6 +357,7 @@ def on_gpu(facts: Any) -> None:
     facts["graph_module"]["graph"]["tensor_values"]["x"]["device"] = {"type": "cuda", "index": 0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "change", "found"),
     [
@@ -345,3 +375,25 @@ def test_a_program_that_could_run_code_is_not_loaded(
     """torch.export.load unpickles, evaluates and looks up what an archive says."""
     spec = write_model(PROGRAM, model__pt2=rewritten(program(), file, change))
     assert found in refused(spec, BuildCache(root / "cache"), BuildError).found
+
+
+@pytest.mark.parametrize(
+    ("text", "files", "backend"),
+    [
+        (SCRIPT, {"model__pt": script}, "pytorch"),
+        pytest.param(PROGRAM, {"model__pt2": program}, "python", marks=pytest.mark.slow),
+        (SCRIPT.replace("model.pt", "model.plan"), {"model__plan": lambda: b"ptrt"}, "tensorrt"),
+    ],
+    ids=["torchscript", "torch-export", "tensorrt"],
+)
+def test_inspect_says_how_a_file_would_be_served(
+    write_model: WriteModel, text: str, files: dict[str, Callable[[], bytes]], backend: str
+) -> None:
+    """The file is read, and not run."""
+    spec = write_model(text, **{name: content() for name, content in files.items()})
+    seen = inspect_model(spec, "cpu", 2)
+    assert seen.variant == "as-is"
+    assert [(model.backend, [tensor.name for tensor in model.inputs]) for model in seen.models] == [
+        (backend, ["x", "kept"])
+    ]
+    assert seen.unknown == ()

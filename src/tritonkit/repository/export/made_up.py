@@ -14,7 +14,7 @@ from tritonkit.errors import BuildError
 from tritonkit.repository.export.artifact import Signature, TensorInfo
 from tritonkit.repository.modelspec import FreeAxis, Spec, read_example
 
-__all__ = ["NO_HINTS", "Hints", "axis_key", "holds_ids", "make_up", "undescribed_axes"]
+__all__ = ["NO_HINTS", "Hints", "axis_key", "holds_ids", "make_up", "undescribed_axes", "within"]
 
 _MOST_ELEMENTS = 2**27  # 1 GiB while the numbers are drawn
 _MOST_ROWS = 1000
@@ -43,6 +43,13 @@ class Hints:
 
 
 NO_HINTS = Hints()
+
+
+def within(ranges: Mapping[str, tuple[int, int]]) -> Hints:
+    """Hints of a small and a large size within the bounds of each axis, by its `axis_key`."""
+    small, large = _DEFAULT_SIZES
+    sizes = {axis: (min(high, max(low, small)), min(high, max(low, large))) for axis, (low, high) in ranges.items()}
+    return Hints(sizes)
 
 
 def axis_key(tensor: TensorInfo, position: int) -> str:

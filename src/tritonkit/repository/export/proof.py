@@ -12,6 +12,7 @@ from tritonkit.repository.export.neighbors import FINITE_KINDS, groups_of
 from tritonkit.repository.export.samples import Batch
 from tritonkit.repository.export.shaken import facts_of
 from tritonkit.repository.modelspec import Spec
+from tritonkit.repository.modelspec.base import MAX_SIZE
 
 __all__ = ["prove_network", "prove_variant"]
 
@@ -22,9 +23,20 @@ _AGAIN = 60_000_000_000
 
 
 def prove_network(
-    spec: Spec, signature: Signature, samples: Sequence[Batch], hints: Hints, run: Callable[[Batch], Batch], file: Path
+    spec: Spec,
+    signature: Signature,
+    samples: Sequence[Batch],
+    hints: Hints,
+    run: Callable[[Batch], Batch],
+    file: Path,
+    most: int = 0,
 ) -> Independence:
-    """The proof for a network in full precision; `file` is its ONNX file, if it has one."""
+    """The proof for a network in full precision.
+
+    Args:
+        file: its ONNX file, if it has one.
+        most: the largest batch that it takes; 0 for any.
+    """
     more: list[Batch] = []
     if spec.model.quality.samples is None:  # few values may all lie on one side of a threshold
         more = [
@@ -34,7 +46,7 @@ def prove_network(
         run,
         groups_of([*samples, *more]),
         spec.model.quality.tolerance,
-        largest=max(DEFAULT_LARGEST, spec.model.serving.max_batch_size or 0),
+        largest=min(most or MAX_SIZE, max(DEFAULT_LARGEST, spec.model.serving.max_batch_size or 0)),
         **facts_of(file),
     )
 

@@ -21,8 +21,9 @@ from tritonkit.repository.export.checkpoint import Checkpoint
 from tritonkit.repository.export.closeness import Yardstick
 from tritonkit.repository.export.coupling import judge_neighbors
 from tritonkit.repository.export.filled import filled_copy
+from tritonkit.repository.export.independence import DEFAULT_LARGEST
 from tritonkit.repository.export.language import Texts, read_texts
-from tritonkit.repository.export.made_up import NO_HINTS, Hints, make_up
+from tritonkit.repository.export.made_up import NO_HINTS, Hints, make_up, within
 from tritonkit.repository.export.number_format import is_quantized, read_number_format
 from tritonkit.repository.export.onnx_file import (
     batch_axis_missing,
@@ -146,7 +147,8 @@ class Job:
         self.say("proving that items are independent")
         hints = self._hints_for(signature)
         prepared = self._prepared_for(signature, hints)
-        verdict = prove_network(self.spec, signature, prepared.batches, hints, run, file)
+        most = self.ready.most_items if self.spec.model.network.file else 0
+        verdict = prove_network(self.spec, signature, prepared.batches, hints, run, file, most)
         if verdict.state == "coupled" and is_quantized(self.number_format):
             return self._judged(run, prepared.batches, prepared, verdict.seen)
         return verdict
@@ -219,6 +221,14 @@ class Job:
                 found=missing,
                 wanted="a first axis of free size in every input and output",
                 todo="export the network again with a free batch axis, or set serving.max_batch_size: 0",
+            )
+        most, size = self.ready.most_items, self.spec.model.serving.max_batch_size
+        if most and (size or DEFAULT_LARGEST) > most:
+            raise BuildError(
+                f"{self.spec.file} serving.max_batch_size",
+                found=f"{size or 'none'}, and the first axis of the file takes at most {most} items",
+                wanted=f"at most {most}",
+                todo=f"set serving: {{max_batch_size: {most}}}, or export the network again with a larger bound",
             )
         return True
 
@@ -384,6 +394,8 @@ class Job:
         return self._hints_for(self.signature)
 
     def _hints_for(self, signature: Signature) -> Hints:
+        if self.spec.model.network.file and not self.has_samples:
+            return within(self.ready.ranges)
         if self.has_samples or self.spec.model.network.onnx is None:
             return NO_HINTS
         where = f"{self.spec.file} network.onnx"

@@ -10,6 +10,7 @@ from typing import Any
 
 from tritonkit.errors import SpecError, TritonkitError, UsageError
 from tritonkit.repository.export.describe import network_comments, other_comments
+from tritonkit.repository.export.independence import DEFAULT_LARGEST
 from tritonkit.repository.export.triton_folder import CONFIG, read_triton_folder
 from tritonkit.repository.modelspec import ModelFile, Network, Spec, Tensor
 from tritonkit.repository.modelspec.files import SAVED_MODEL
@@ -82,6 +83,8 @@ def _told(root: Path, name: str, file: Path, ready: ReadyFile) -> Path:
     settings: dict[str, Any] = {"network": {"file": file.name}}
     if not batched:
         settings["serving"] = {"max_batch_size": 0}
+    elif 0 < ready.most_items < DEFAULT_LARGEST:
+        settings["serving"] = {"max_batch_size": ready.most_items}
     # Names that the file gives to sizes are its own symbols, which nobody writes.
     own = [replace(tensor, axes=()) for tensor in signature.inputs]
     comments = (network_comments(own), other_comments(own, batched))

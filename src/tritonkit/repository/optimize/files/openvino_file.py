@@ -11,7 +11,7 @@ from tritonkit.datatypes import DataType
 from tritonkit.errors import BuildError
 from tritonkit.repository.export.artifact import Signature, TensorInfo
 from tritonkit.repository.export.plain_files import copy_file
-from tritonkit.repository.optimize.files.ready import Place, first_axis_missing, told
+from tritonkit.repository.optimize.files.ready import NO_RANGES, Place, first_axis_missing, told
 from tritonkit.repository.optimize.openvino_core import first_reason, open_core
 from tritonkit.repository.optimize.runtimes.openvino_cpu import OpenVINORunner
 from tritonkit.watched import step
@@ -39,6 +39,8 @@ class OpenVINOFile:
     """A graph with weights, whose names, types and shapes the file tells."""
 
     place: Place
+    ranges = NO_RANGES
+    most_items = 0
     tells = True
 
     def signature(self, batched: bool) -> Signature:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 from tritonkit.datatypes import NUMPY_DTYPES
@@ -15,7 +16,7 @@ from tritonkit.repository.export.samples import Batch
 from tritonkit.repository.modelspec import Spec
 from tritonkit.repository.optimize.runner import Runner
 
-__all__ = ["Place", "ReadyFile", "declared", "first_axis_missing", "hold_outputs", "names_of", "told"]
+__all__ = ["NO_RANGES", "Place", "ReadyFile", "declared", "first_axis_missing", "hold_outputs", "names_of", "told"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,9 @@ class Place:
         return self.path.name
 
 
+NO_RANGES: Mapping[str, tuple[int, int]] = MappingProxyType({})
+
+
 class ReadyFile(Protocol):
     """A network in a file."""
 
@@ -50,6 +54,16 @@ class ReadyFile(Protocol):
 
     def batch_axis_missing(self) -> str:
         """A sentence about a tensor without a free first axis; empty if all have one."""
+        ...
+
+    @property
+    def ranges(self) -> Mapping[str, tuple[int, int]]:
+        """The smallest and the largest size of each free axis whose name the file tells with its bounds."""
+        ...
+
+    @property
+    def most_items(self) -> int:
+        """The largest batch that the file takes; 0 where it tells none."""
         ...
 
     def open(self, threads: int) -> Runner:

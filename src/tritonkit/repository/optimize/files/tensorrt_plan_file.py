@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tritonkit.repository.export.artifact import Signature
 from tritonkit.repository.export.plain_files import copy_file
-from tritonkit.repository.optimize.files.ready import Place, declared
+from tritonkit.repository.optimize.files.ready import NO_RANGES, Place, declared
 from tritonkit.repository.optimize.runner import Runner
 from tritonkit.repository.optimize.runtimes import tensorrt_gpu
 from tritonkit.repository.optimize.variants.tensorrt_plan import RECORD
@@ -22,6 +22,8 @@ class PlanFile:
     """A plan whose inputs and outputs the spec declares."""
 
     place: Place
+    ranges = NO_RANGES
+    most_items = 0
     tells = False
 
     def signature(self, batched: bool) -> Signature:

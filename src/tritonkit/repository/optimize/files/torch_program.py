@@ -16,6 +16,7 @@ from tritonkit.extras import need
 from tritonkit.repository.export.artifact import Signature, TensorInfo
 from tritonkit.repository.export.plain_files import copy_file
 from tritonkit.repository.export.quiet import quiet
+from tritonkit.repository.modelspec.base import MAX_SIZE
 from tritonkit.repository.optimize.files.program_checks import hold_to_program
 from tritonkit.repository.optimize.files.ready import Place, first_axis_missing, told
 from tritonkit.repository.optimize.files.torch_archive import Archive
@@ -46,6 +47,21 @@ class ProgramFile:
     def batch_axis_missing(self) -> str:
         """A sentence about a tensor without a free first axis."""
         return first_axis_missing(*self._tensors)
+
+    @property
+    def ranges(self) -> dict[str, tuple[int, int]]:
+        """The bounds of each symbol (torch.export.Dim)."""
+        return {
+            name: (one["min_val"] or 1, min(one["max_val"] or MAX_SIZE, MAX_SIZE))
+            for name, one in self._program["range_constraints"].items()
+        }
+
+    @property
+    def most_items(self) -> int:
+        """The upper bound of the first axis; 0 where it has none."""
+        first = {tensor.axis_names[0] for tensor in self._tensors[0] if tensor.shape}
+        most = min((high for name, (_, high) in self.ranges.items() if name in first), default=MAX_SIZE)
+        return 0 if most == MAX_SIZE else most
 
     def open(self, threads: int) -> Runner:
         """The program on the CPU."""
@@ -78,8 +94,12 @@ class ProgramFile:
                 todo="export it again with this PyTorch",
             ) from error
 
-    @cached_property
+    @property
     def _graph(self) -> Any:
+        return self._program["graph_module"]
+
+    @cached_property
+    def _program(self) -> Any:
         archive = Archive(self.place)
         hold_to_program(self.place, archive)
         if _MODEL not in archive.names:
@@ -90,7 +110,7 @@ class ProgramFile:
                 wanted="one program, as torch.export.save writes it",
                 todo="export it again: torch.export.save(program, FILE)",
             )
-        return json.loads(archive.read(_MODEL))["graph_module"]
+        return json.loads(archive.read(_MODEL))
 
     @cached_property
     def _tensors(self) -> tuple[tuple[TensorInfo, ...], tuple[TensorInfo, ...]]:

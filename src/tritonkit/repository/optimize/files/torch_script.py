@@ -14,7 +14,7 @@ from tritonkit.errors import BuildError
 from tritonkit.extras import need
 from tritonkit.repository.export.artifact import Signature, TensorInfo
 from tritonkit.repository.export.plain_files import copy_file
-from tritonkit.repository.optimize.files.ready import Place, declared, names_of
+from tritonkit.repository.optimize.files.ready import NO_RANGES, Place, declared, names_of
 from tritonkit.repository.optimize.files.torch_archive import Archive
 from tritonkit.repository.optimize.runner import Runner
 from tritonkit.repository.optimize.runtimes.pytorch import function_of
@@ -34,6 +34,8 @@ class TorchScriptFile:
     """A module whose inputs and outputs the spec declares."""
 
     place: Place
+    ranges = NO_RANGES
+    most_items = 0
     tells = False
 
     def signature(self, batched: bool) -> Signature:
