@@ -19,16 +19,16 @@ class Trees:
     def __init__(self, folder: str, _network: str, threads: int) -> None:
         self.model = XGBClassifier(n_jobs=threads)
         self.model.load_model(f"{folder}/model.json")
-        booster = self.model.get_booster()
-        self.types = {
-            name: "category" if kind == "c" else float
-            for name, kind in zip(booster.feature_names, booster.feature_types, strict=True)
-        }
+        names = self.model.get_booster().feature_names
+        kinds = dict(zip(names, self.model.get_booster().feature_types, strict=True))
+        table = pd.read_csv(f"{folder}/customers.csv")[names]
+        # A row alone does not tell the categories: those of the training's table do.
+        self.types = table.astype({name: "category" if kinds[name] == "c" else float for name in names}).dtypes
 
     def __call__(self, body: bytes) -> bytes:
         """The answer."""
         record = json.loads(json.loads(body)["record"])
-        row = pd.DataFrame([{name: record.get(name) for name in self.types}]).astype(self.types)
+        row = pd.DataFrame([{name: record.get(name) for name in self.types.index}]).astype(self.types)
         return answered([], self.model.predict_proba(row)[0, 1:])
 
 

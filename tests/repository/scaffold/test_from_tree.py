@@ -12,12 +12,12 @@ import pytest
 import yaml
 
 from tests.repository.trees import models
-from tritonkit.errors import UsageError
+from tritonkit.errors import BuildError, UsageError
 from tritonkit.repository.export import BuildCache
 from tritonkit.repository.export.onnx_file import open_session
 from tritonkit.repository.modelspec import load
 from tritonkit.repository.optimize import build, plan
-from tritonkit.repository.scaffold import new_from_tree
+from tritonkit.repository.scaffold import new_from_onnx, new_from_tree
 
 pytestmark = pytest.mark.needs("trees")
 
@@ -142,6 +142,56 @@ def test_a_pipeline_of_scikit_learn(root: Path, tmp_path: Path) -> None:
     assert list(inputs) == ["age", "income", "height", "city"]
 
 
+@pytest.mark.parametrize(
+    "kind", ["RandomForestRegressor", "HistGradientBoostingClassifier", "GradientBoostingClassifier"]
+)
+def test_trees_of_scikit_learn(root: Path, tmp_path: Path, kind: str) -> None:
+    """Their answers are scikit-learn's; where missing values differ, a warning names the columns."""
+    import skops.io
+    from sklearn import ensemble
+
+    rows = np.nan_to_num(models.table())
+    skops.io.dump(getattr(ensemble, kind)(random_state=0).fit(rows, models.target(rows, 2)), tmp_path / "m.skops")
+    said: list[str] = []
+    folder = new_from_tree(root, "m", tmp_path / "m.skops", say=said.append)
+    assert any("300 rows are those of scikit-learn" in text for text in said)
+    assert any("missing values" in text for text in said) == (kind == "RandomForestRegressor")
+    assert [t.shape for t in built(folder, root).signature.inputs] == [(5,)]
+
+
+def test_an_empty_text_is_a_missing_one(root: Path, tmp_path: Path) -> None:
+    """An imputer of texts fills it, as it fills None in a DataFrame."""
+    import pandas as pd
+    import skops.io
+    from sklearn.impute import SimpleImputer
+    from sklearn.linear_model import LinearRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OneHotEncoder
+
+    table = pd.DataFrame({"city": ["Oslo", "Wien", None, "Wien"] * 9}, dtype=object)
+    texts = make_pipeline(SimpleImputer(missing_values=None, strategy="most_frequent"), OneHotEncoder())
+    made = make_pipeline(texts, LinearRegression()).fit(table, np.arange(36) % 4)
+    skops.io.dump(made, tmp_path / "m.skops")
+    session = open_session(new_from_tree(root, "m", tmp_path / "m.skops") / "trees.onnx", "")
+    answers = session.run(None, {"city": np.array([[""], ["Oslo"]], object)})[0].ravel()
+    np.testing.assert_allclose(answers, made.predict(table.iloc[[2, 0]]), rtol=1e-5)
+
+
+def test_a_tree_of_scikit_learn_that_leads_out_of_itself(root: Path, tmp_path: Path) -> None:
+    """scikit-learn would read memory that is not the tree's."""
+    import skops.io
+    from sklearn.tree import DecisionTreeRegressor
+
+    rows = np.nan_to_num(models.table())
+    tree = DecisionTreeRegressor(max_depth=3).fit(rows, models.target(rows))
+    state = tree.tree_.__getstate__()
+    state["nodes"]["left_child"][0] = 10**6
+    tree.tree_.__setstate__(state)
+    skops.io.dump(tree, tmp_path / "m.skops")
+    with pytest.raises(UsageError, match="a tree: a child that is none of its"):
+        new_from_tree(root, "m", tmp_path / "m.skops")
+
+
 class Strange:
     """A type that skops does not know."""
 
@@ -167,6 +217,15 @@ def test_an_estimator_that_has_no_converter_is_named(root: Path, tmp_path: Path)
         new_from_tree(root, "rows", tmp_path / "pipeline.skops")
     assert "LabelSpreading" in caught.value.found
     assert not list((root / "models").iterdir())
+
+
+@pytest.mark.parametrize("name", ["model.json", "model.ubj", "model.txt"])
+def test_trees_given_to_onnx_name_this_option(root: Path, tmp_path: Path, name: str) -> None:
+    """The message of --onnx says what the file is."""
+    write = models.lightgbm_file if name.endswith("txt") else models.xgboost_file
+    write(tmp_path / name, rounds=1)
+    with pytest.raises(BuildError, match="tritonkit new --tree"):
+        new_from_onnx(root, "m", tmp_path / name)
 
 
 def test_a_wrong_file_names_the_option_for_it(root: Path, tmp_path: Path) -> None:

@@ -167,6 +167,9 @@ _FORMATS = (
     (b"<", 0, "a web page", "download the file itself"),
     (b"PK", 0, "a zip archive, as PyTorch's files are", "export it: torch.onnx.export, or tritonkit new --torch"),
     (b"\x80", 0, "a pickle", "export it: torch.onnx.export, or tritonkit new --torch"),
+    (b'{"learner"', 0, "XGBoost's JSON", "give it to tritonkit new --tree"),
+    (b"learner", 10, "XGBoost's UBJSON", "give it to tritonkit new --tree"),
+    (b"tree\nversion=", 0, "LightGBM's text", "give it to tritonkit new --tree"),
     (b"TFL3", 4, "a TensorFlow Lite file", "convert it with tf2onnx"),
     (b"ORTM", 4, "a file in ONNX Runtime's own format", "give the ONNX file it was made from"),
 )
