@@ -143,3 +143,17 @@ def test_an_error_in_a_networks_settings_names_its_entry(page: WriteModel) -> No
     with pytest.raises(SpecError) as caught, detector.places_in_errors():
         raise SpecError(f"{detector.file} serving.max_batch_size", found="4")
     assert caught.value.where.endswith("model.yaml pipeline.detector.serving.max_batch_size")
+
+
+def test_an_unknown_key_is_answered_with_those_of_its_kind_of_entry(page: WriteModel) -> None:
+    """A network's keys for a network, each once, and no step's."""
+    error = refused(page, PAGE.replace("name: detector,", "name: detector, parameters: {},"))
+    assert error.found == "unknown key 'parameters'"
+    assert error.wanted == "one of example, inputs, name, network, optimize, outputs, python, quality, serving"
+
+
+def test_a_missing_key_is_named(page: WriteModel) -> None:
+    """An entry without a name."""
+    error = refused(page, PAGE.replace("name: detector,", ""))
+    assert "pipeline.0" in error.where
+    assert error.found == "the key 'name' is missing"

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import difflib
 import re
-import types
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, Union, get_args, get_origin
+from typing import Any, TypeVar, get_args
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Tag, ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from tritonkit.errors import SpecError
@@ -182,11 +181,13 @@ def _explain(
     others = "\n".join(_one_line(p) for p in elsewhere[:5])
     if problem["type"] == "extra_forbidden":
         key = str(problem["loc"][-1])
-        fields = _fields_at(kind, path[:-1])
+        fields = _fields_at(kind, path[:-1], problem["loc"])
         return SpecError(
             where, found=f"unknown key {key!r}", wanted=nearest(key, fields), todo="correct the key, or remove it"
         )
     message = str(problem["msg"]).removeprefix("Value error, ")
+    if problem["type"] == "missing":
+        message = f"the key {str(problem['loc'][-1])!r} is missing"
     what, _, expected = message.partition("; wanted ")
     todo = "correct it; docs/model.schema.json lists the allowed values"
     return SpecError(where, found=what, wanted=expected, todo=todo, details=others)
@@ -214,23 +215,24 @@ def _known_depth(loc: Sequence[_Key], lines: dict[tuple[_Key, ...], int]) -> int
     return len(_document_path(loc, lines))
 
 
-def _fields_at(kind: type[BaseModel], path: Sequence[_Key]) -> list[str]:
-    """Keys that are allowed at a path: those of every model that its annotation admits."""
+def _fields_at(kind: type[BaseModel], path: Sequence[_Key], loc: Sequence[_Key]) -> list[str]:
+    """Keys that are allowed at a path: those of every model that its annotation admits, or of the member of a tagged
+    union that the complaint's location names."""
     kinds = [kind]
     for key in path:
         inner: list[type[BaseModel]] = []
         for candidate in kinds:
             field = next((f for n, f in candidate.model_fields.items() if (f.alias or n) == str(key)), None)
             if field is not None:
-                inner += _models_in(field.annotation)
+                inner += _models_in(field.annotation, loc)
         # A list index or a dictionary's own key leads to the same models.
         kinds = inner or kinds
-    return [f.alias or name for model in kinds for name, f in model.model_fields.items()]
+    return list(dict.fromkeys(f.alias or name for model in kinds for name, f in model.model_fields.items()))
 
 
-def _models_in(annotation: Any) -> list[type[BaseModel]]:
+def _models_in(annotation: Any, loc: Sequence[_Key]) -> list[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
-    if get_origin(annotation) in (Union, types.UnionType, tuple, list, dict) or get_args(annotation):
-        return [model for part in get_args(annotation) for model in _models_in(part)]
-    return []
+    if any(isinstance(part, Tag) and part.tag not in loc for part in get_args(annotation)):
+        return []
+    return [model for part in get_args(annotation) for model in _models_in(part, loc)]
