@@ -247,6 +247,7 @@ def _build_all(run: _Run, specs: Sequence[Spec], cores: int, made: Made) -> None
                 _build(run, spec, cores, made)
         except TritonkitError as error:
             made.fail(spec.name, error)
+            made.withhold(spec)
     for name, duplicate in duplicates(made.owners).items():
         made.fail(name, duplicate)
 
@@ -293,7 +294,7 @@ def _publish(
             models,
             dry_run=run.dry_run,
             all_specs=keep is not None,
-            keep=(keep or frozenset()) | set(made.failed) | set(made.recognized),
+            keep=(keep or frozenset()) | made.kept,
             after=after,
             on_failure=made.fail,
         )

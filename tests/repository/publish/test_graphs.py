@@ -86,6 +86,19 @@ def test_a_part_that_fails_keeps_its_pipeline_from_being_built(root: Path, proje
     assert {path.name for path in (root / "model_repository").iterdir()} == set(MODELS)
 
 
+def test_a_pipeline_that_fails_keeps_its_networks(root: Path, project: WriteModel) -> None:
+    """The published ensemble goes on with the networks that it was made for."""
+    actions(root)
+    before = (root / "model_repository" / "page_one" / "config.pbtxt").read_text()
+    project(PAGE.replace("probe", "wide"), "page")
+    built = build_repository(root, cores=2, keep_going=True)
+    assert built.failed.keys() == {"page"}
+    assert built.served == {"encoder": "onnx-fp32"}
+    assert {change.model: change.action for change in built.changes} == {"encoder": "unchanged"}
+    assert (root / "model_repository" / "page_one" / "config.pbtxt").read_text() == before
+    assert {path.name for path in (root / "model_repository").iterdir()} == set(MODELS)
+
+
 def test_models_of_a_network_that_is_gone_are_removed(root: Path, project: WriteModel) -> None:
     """Whether all is built or the pipeline alone; those of the shared model stay."""
     actions(root)

@@ -31,6 +31,8 @@ class Made:
     """Spec -> its published models, which were not rendered."""
     rendered: list[Rendered] = field(default_factory=list)
     failed: dict[str, TritonkitError] = field(default_factory=dict)
+    withheld: set[str] = field(default_factory=set)
+    """Specs that were made, and are not published, because the pipeline that they belong to failed."""
     artifacts: dict[str, Artifact] = field(default_factory=dict)
     """Spec -> the artifact to serve."""
     inputs: dict[str, str] = field(default_factory=dict)
@@ -43,6 +45,16 @@ class Made:
         if not self.keep_going:
             raise error
         self.failed[name] = error
+        self._forget(name)
+
+    def withhold(self, spec: Spec) -> None:
+        """Leave the networks of a pipeline out that failed: its published ensemble fits the published ones."""
+        for member in spec.tree:
+            if member.entry and member.folder == spec.folder:
+                self.withheld.add(member.name)
+                self._forget(member.name)
+
+    def _forget(self, name: str) -> None:
         self.served.pop(name, None)
         self.recognized.pop(name, None)
 
@@ -72,8 +84,14 @@ class Made:
 
     @property
     def publishable(self) -> list[Rendered]:
-        """Rendered models of the specs that did not fail."""
-        return [model for model in self.rendered if model.artifact.model not in self.failed]
+        """Rendered models of the specs that did not fail, and whose pipeline did not."""
+        left_out = self.failed.keys() | self.withheld
+        return [model for model in self.rendered if model.artifact.model not in left_out]
+
+    @property
+    def kept(self) -> set[str]:
+        """Specs whose published models stay as they are."""
+        return set(self.failed) | self.withheld | set(self.recognized)
 
     @property
     def owners(self) -> list[tuple[str, str]]:
