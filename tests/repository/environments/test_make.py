@@ -128,6 +128,18 @@ def test_code_of_packages_runs_only_where_it_is_allowed(
     assert error.found == "a package cannot be built"
 
 
+@pytest.mark.parametrize(
+    "tag", ["cp310-cp310-manylinux_2_17_x86_64", "cp311-cp311-win_amd64", "cp311-cp311-manylinux_2_40_x86_64"]
+)
+def test_wheels_for_other_servers(
+    package_index: Path, environments: Environments, write_model: WriteModel, tag: str
+) -> None:
+    """Another Python, another system, a newer C library: the message says what the server is."""
+    write_wheel(package_index, "apples", "1.0", tag=tag)
+    error = refused(environments, spec_of(write_model, "{requirements: [apples]}"))
+    assert error.found == f"a package has no wheel for Python 3.11 on {SERVER.machine}"
+
+
 def test_a_lock_is_held_to_its_hashes(package_index: Path, environments: Environments, write_model: WriteModel) -> None:
     """A file with another hash than the lock names is not installed; with the right one it is."""
     from hashlib import sha256

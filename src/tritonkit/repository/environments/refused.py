@@ -14,6 +14,7 @@ _UNREACHABLE = re.compile(
     r"(?i)error sending request|failed to fetch|dns error|failed to lookup|connection refused|network|timed? ?out"
     r"|error trying to connect|client error \(connect\)"
 )
+_NO_WHEEL = re.compile(r"building from source is disabled|no usable wheels|no wheels with a matching|--no-build")
 _FULL = re.compile(r"(?i)no space left on device|os error 28")
 
 
@@ -32,7 +33,7 @@ def refused(text: str, needed: Requirements, interpreter: Interpreter) -> BuildE
         todo = "use the index that the lock was written for, or write the lock again"
     elif re.search(r"Failed to (?:download and )?build", words):
         found, wanted, todo = "a package cannot be built", "packages that this machine can build", "see uv's words"
-    elif "building from source is disabled" in words or "no usable wheels" in words or "no-build" in words:
+    elif _NO_WHEEL.search(words):
         found = f"a package has no wheel for Python {interpreter.version} on {interpreter.machine}"
         wanted = "wheels, which install without running code"
         todo = "choose a version with a wheel, or allow its code to run here: python: {sources: true}"
