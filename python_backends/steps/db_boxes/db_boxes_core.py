@@ -111,7 +111,7 @@ def _texts(page: np.ndarray, size: tuple[int, int], settings: Settings) -> tuple
 def _text(
     page: np.ndarray, points: np.ndarray, size: tuple[int, int], settings: Settings
 ) -> tuple[np.ndarray, float] | None:
-    """The quadrilateral of a region's outline and its score; None for one that is no text."""
+    """The quadrilateral of a region's outline and its score; None for one that is not text."""
     corners, shorter = smallest_rectangle(points)
     if shorter < SMALLEST:
         return None
