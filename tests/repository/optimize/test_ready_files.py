@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import warnings
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -375,6 +376,23 @@ def test_a_program_that_could_run_code_is_not_loaded(
     """torch.export.load unpickles, evaluates and looks up what an archive says."""
     spec = write_model(PROGRAM, model__pt2=rewritten(program(), file, change))
     assert found in refused(spec, BuildCache(root / "cache"), BuildError).found
+
+
+@pytest.mark.slow
+def test_sample_inputs_that_would_be_unpickled_are_refused(write_model: WriteModel, root: Path) -> None:
+    """PyTorch reads them without weights_only where that fails; of two files of one name it may read the other."""
+    whole, name = program(), "data/sample_inputs/model.pt"
+    content, twice = io.BytesIO(), io.BytesIO(whole)
+    with zipfile.ZipFile(io.BytesIO(whole)) as source, zipfile.ZipFile(content, "w") as made:
+        for info in source.infolist():
+            evil = info.filename.endswith(name)
+            made.writestr(info.filename, torch_saved(((linear(),), {})) if evil else source.read(info))
+    spec = write_model(PROGRAM, model__pt2=content.getvalue())
+    assert "its sample inputs are a pickle of torch.nn" in refused(spec, BuildCache(root / "cache"), BuildError).found
+    with warnings.catch_warnings(), zipfile.ZipFile(twice, "a") as made:
+        warnings.simplefilter("ignore")  # of the same name
+        made.writestr(made.namelist()[0], b"")
+    assert "two files of one name" in not_taken(write_model(PROGRAM, model__pt2=twice.getvalue())).found
 
 
 @pytest.mark.parametrize(
