@@ -40,7 +40,7 @@ setup:
 	@$(MAKE) --no-print-directory -j2 .venv/.ready .venv-server/.ready
 
 .venv/.ready: pyproject.toml
-	@echo "Setting up .venv, the project's environment (a minute or two, 2.1 GB) ..."
+	@echo "Setting up .venv, the project's environment (a minute or two, 3.3 GB) ..."
 	@$(PYTHON) -m venv --upgrade-deps .venv
 	@$(BIN)/python $(PIP_INSTALL) "$(TORCH)"
 	@$(BIN)/python $(PIP_INSTALL) -e ".[build,environments,keras,models,trees,loadtest,cache,metrics,tracing,tune,plan,gateway,store,kubernetes,openai,examples,dev]"

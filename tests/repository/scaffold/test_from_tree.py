@@ -6,6 +6,7 @@ import json
 import sys
 from pathlib import Path
 from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from tritonkit.repository.export.onnx_file import open_session
 from tritonkit.repository.modelspec import load
 from tritonkit.repository.optimize import build, plan
 from tritonkit.repository.scaffold import new_from_onnx, new_from_tree
+from tritonkit.repository.trees import sklearn_file
 
 pytestmark = pytest.mark.needs("trees")
 
@@ -206,6 +208,16 @@ def test_a_skops_file_with_types_of_others_is_refused(root: Path, tmp_path: Path
     (tmp_path / "zip.skops").write_bytes(b"PK\x03\x04 broken")
     with pytest.raises(UsageError, match="skops file"):
         new_from_tree(root, "strange", tmp_path / "zip.skops")
+
+
+def test_a_skops_file_that_grows_is_refused(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The archive's own sizes are read before anything of it is."""
+    monkeypatch.setattr(sklearn_file, "_MAX_BYTES", 10**6)
+    with ZipFile(tmp_path / "large.skops", "w", ZIP_DEFLATED) as archive:
+        archive.writestr("schema.json", bytes(2 * 10**6))
+    assert (tmp_path / "large.skops").stat().st_size < 10**4
+    with pytest.raises(UsageError, match="an archive that holds 2000000 bytes"):
+        new_from_tree(root, "m", tmp_path / "large.skops")
 
 
 def test_an_estimator_that_has_no_converter_is_named(root: Path, tmp_path: Path) -> None:

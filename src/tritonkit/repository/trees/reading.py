@@ -17,6 +17,8 @@ from tritonkit.repository.trees.xgboost_file import read_xgboost
 __all__ = ["kind_of", "read_forest"]
 
 MAX_BYTES = 1 << 30
+MAX_JSON = 1 << 28
+"""Bytes of JSON, whose numbers take many times as many in memory."""
 _KNOWN = "a file of XGBoost (JSON, UBJSON), LightGBM (text), CatBoost (JSON, ONNX) or scikit-learn (skops, ONNX)"
 _SAVE_XGBOOST = 'save the model itself: booster.save_model("model.json")'
 _NO_PICKLE = (
@@ -110,6 +112,13 @@ def _decoded(data: bytes) -> str:
 
 
 def _json(data: bytes) -> Any:
+    if len(data) > MAX_JSON:
+        raise UsageError(
+            "",
+            found=f"JSON of {len(data)} bytes",
+            wanted=f"at most {MAX_JSON}",
+            todo='XGBoost: save it as UBJSON, model.save_model("model.ubj"). CatBoost: save it as ONNX',
+        )
     try:
         return json.loads(_decoded(data))
     except RecursionError:

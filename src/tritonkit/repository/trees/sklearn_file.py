@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from tritonkit.watched import step
 
 __all__ = ["onnx_of_skops"]
 
+_MAX_BYTES = 1 << 30
 _ROWS = 300
 _RELATIVE, _ABSOLUTE = 1e-4, 1e-5
 _INPUT = "features"
@@ -91,6 +93,7 @@ def _opened(file: Path) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # another version of scikit-learn; the comparison decides
         try:
+            _check_size(file)
             named = set(io.get_untrusted_types(file=file))
             unknown = sorted(named - _TRUSTED)
             if not unknown:
@@ -112,6 +115,14 @@ def _opened(file: Path) -> Any:
         wanted="types that run no code of others",
         todo="convert it where it was trained: skl2onnx.to_onnx(pipeline, X), then --onnx",
     )
+
+
+def _check_size(file: Path) -> None:
+    """Raise UsageError for an archive of which little grows to more than can be read."""
+    with ZipFile(file) as archive:
+        size = sum(member.file_size for member in archive.infolist())
+    if size > _MAX_BYTES:
+        raise UsageError("", found=f"an archive that holds {size} bytes", wanted=f"at most {_MAX_BYTES}")
 
 
 def _check_trees(loaded: Any) -> None:
