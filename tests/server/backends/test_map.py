@@ -66,6 +66,24 @@ network:
   outputs: {{y: {{dtype: FP32, shape: [-1]}}}}
 serving: {{max_batch_size: {BATCH}, independent_items: true, model_warmup: off}}
 """
+NESTED = """name: nested
+pipeline:
+  - name: pages
+    map:
+      over: [x]
+      pipeline: [{name: crops, map: {over: [x], pipeline: [{name: net, network: {onnx: net.onnx}}]}}]
+"""
+WHOLE = """name: whole
+network:
+  onnx: rows.onnx
+  inputs: {rows: {dtype: FP32, shape: [n, 2, 3]}}
+  free_axes: {n: {max: 64}}
+serving: {max_batch_size: 0}
+pipeline:
+  - network
+  - {name: each, map: {over: [crops], pipeline: [{name: net, network: {onnx: net.onnx}}]}, inputs: {x: crops}}
+ensemble: {outputs: [crops, y]}
+"""
 STEP = """description: numbers to items, padded to the most of the batch
 inputs: {sizes: {dtype: INT32, shape: [2]}}
 outputs: {crops: {dtype: FP32, shape: [-1, 2, 3]}, count: {dtype: INT32, shape: [1]}}
@@ -108,6 +126,15 @@ class TritonPythonModel:
         y = np.repeat(x[:, None], 1 + int(x.min()) % 3, axis=1)
         return pb_utils.InferenceResponse([pb_utils.Tensor("y", y)])
 """
+
+
+def doubling() -> bytes:
+    """Twice the rows, whose number is free and no batch."""
+    shape = ["n", 2, 3]
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in ("rows", "crops")]
+    graph = helper.make_graph([helper.make_node("Add", ["rows", "rows"], ["crops"])], "g", values[:1], values[1:])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    return bytes(made.SerializeToString())
 
 
 def summing() -> bytes:
@@ -156,7 +183,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         "page/labels.txt": "a\nb\nc\nd\n",
         "picky/picky.py": CODE.replace("BAD", str(BAD)).replace("GATE", str(GATE)).replace("FILE", repr(str(gate))),
     }
-    for text in (PAGE, ODD, PICKY):
+    files |= {"nested/net.onnx": files["page/net.onnx"], "whole/net.onnx": files["page/net.onnx"]}
+    files["whole/rows.onnx"] = doubling()
+    for text in (PAGE, ODD, PICKY, NESTED, WHOLE):
         name = text.split()[1]
         files[f"{name}/model.yaml"] = text
         if "step: cut" in text:
@@ -167,9 +196,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         file.write_bytes(content if isinstance(content, bytes) else content.encode())
     repository = build_repository(root, cores=2).path
     events: list[ServeEvent] = []
+    names = ["page", "odd", "nested", "whole"]
     with (
         serve(
-            repository, root=root, models=["page", "odd"], grpc_port=0, metrics_port=0, on_event=events.append
+            repository,
+            root=root,
+            models=names,
+            grpc_port=0,
+            metrics_port=0,
+            on_event=events.append,
         ) as end,
         Client(end.grpc, timeout_s=PATIENCE_S) as client,
     ):
@@ -235,6 +270,30 @@ def test_outputs_of_a_call_differ_in_length(server: Running) -> None:
     y = server.ask("odd", (6, 12))["y"]
     assert y.tolist() == [[[n, 0] for n in (12, 13, 14, 15)] + [[16, 16], [17, 17]]]
     assert server.ask("odd", (0, 0))["y"].shape == (1, 0, 0)
+
+
+def by_network(server: Running, model: str, items: np.ndarray) -> np.ndarray:
+    """The answers of a published network by ONNX Runtime."""
+    file = server.repository / model / "1" / "model.onnx"
+    session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+    return np.stack([session.run(None, {"x": item[None]})[0][0] for item in items])
+
+
+def test_maps_in_maps(server: Running, random: np.random.Generator) -> None:
+    """Each item has items of its own; the innermost network sees one of them at a time, or many together."""
+    x = random.standard_normal((2, 3, 5, 2, 3)).astype(np.float32)
+    y = server.client.model("nested").predict(x=x)["y"]
+    expected = by_network(server, "nested_pages_item_crops_item_net", x.reshape(30, 2, 3))
+    np.testing.assert_allclose(y, expected.reshape(2, 3, 5, -1), rtol=1e-4, atol=1e-6)
+    assert server.client.model("nested").predict(x=x[:, :, :0])["y"].shape == (2, 3, 0, 4)
+
+
+@pytest.mark.parametrize("count", [1, 7, 40])
+def test_a_pipeline_without_batches(server: Running, count: int, random: np.random.Generator) -> None:
+    """A request is one page, and the network batches its items."""
+    rows = random.standard_normal((count, 2, 3)).astype(np.float32)
+    reply = server.client.model("whole").predict(rows=rows)
+    np.testing.assert_allclose(reply["y"], by_network(server, "whole_each_item_net", 2 * rows), rtol=1e-4, atol=1e-6)
 
 
 def test_an_error_is_its_request_s_alone(server: Running) -> None:

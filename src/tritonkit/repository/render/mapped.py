@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal, cast
 
 from tritonkit.client.wire.signature import INDEPENDENT_ITEMS
 from tritonkit.datatypes import DataType
 from tritonkit.errors import RenderError
-from tritonkit.repository.export.artifact import TensorInfo
+from tritonkit.repository.export.artifact import Independence, TensorInfo
 from tritonkit.repository.modelspec import PipelineMap, Serving, Spec
 from tritonkit.repository.modelspec.document import nearest
 from tritonkit.repository.modelspec.serving import Instances
@@ -39,6 +40,8 @@ class Mapped:
     parameters: Mapping[str, str]
     serving: Serving
     files: Mapping[str, Path]
+    independence: Independence | None
+    """The verdict on the callee's items, which holds for the rows of the map; None without one."""
 
 
 def map_of(entry: PipelineMap, item: Spec, callee: ModelPlan, where: str, made: Made) -> Mapped:
@@ -61,6 +64,7 @@ def map_of(entry: PipelineMap, item: Spec, callee: ModelPlan, where: str, made: 
     given = [_input(tensor, entry, made, items) for tensor in callee.inputs]
     over = tuple(port.info.name for port in given if port.tensor in entry.map.over)
     count = _count(entry, callee, made, where)
+    state = cast(Literal["proven", "declared"] | None, callee.parameters.get(INDEPENDENT_ITEMS))
     return Mapped(
         inputs=(*given, *count),
         outputs=tuple(_output(tensor, entry, items) for tensor in callee.outputs),
@@ -72,12 +76,12 @@ def map_of(entry: PipelineMap, item: Spec, callee: ModelPlan, where: str, made: 
             "max_in_flight": str(entry.map.max_in_flight or max(_LEAST_IN_FLIGHT, 2 * callee.max_batch_size)),
             **({"count": count[0].info.name} if count else {}),
             **_one_value(callee),
-            **_independence(callee),
         },
         serving=entry.serving
         if entry.serving.instance_group
         else entry.serving.model_copy(update={"instance_group": (Instances(count=_INSTANCES),)}),
         files={Path(name).name: shipped(f"python_backends/{name}") for name in _FILES},
+        independence=Independence(state, f"as {callee.name}") if state else None,
     )
 
 
@@ -186,12 +190,6 @@ def _count(entry: PipelineMap, callee: ModelPlan, made: Made, where: str) -> tup
 def _one_value(callee: ModelPlan) -> dict[str, str]:
     names = [tensor.name for tensor in callee.outputs if tensor.client_dims == (1,)]
     return {"one_value": ",".join(names)} if names else {}
-
-
-def _independence(callee: ModelPlan) -> dict[str, str]:
-    """Rows of a map are as independent as the items of its callee."""
-    state = callee.parameters.get(INDEPENDENT_ITEMS)
-    return {INDEPENDENT_ITEMS: state} if state else {}
 
 
 def _shape(shape: tuple[int, ...]) -> str:

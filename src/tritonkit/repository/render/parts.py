@@ -10,7 +10,7 @@ from pathlib import Path
 from tritonkit.datatypes import DataType
 from tritonkit.errors import RenderError
 from tritonkit.repository.environments.environment import environment_files
-from tritonkit.repository.export.artifact import Artifact, TensorInfo
+from tritonkit.repository.export.artifact import Artifact, Independence, TensorInfo
 from tritonkit.repository.export.padded import with_axes
 from tritonkit.repository.modelspec import (
     PipelineMap,
@@ -101,6 +101,8 @@ class Part:
     """The largest number of windows that it gives."""
     over: tuple[str, ...] = ()
     """Inputs of a map with an axis of items; empty for all other parts."""
+    independence: Independence | None = None
+    """The verdict on the items of the model that a map calls."""
     member: ModelPlan | None = None
     """The model that callers of another spec see, in this pipeline; None for the spec's own models."""
 
@@ -183,6 +185,7 @@ def _map(
         version_files=mapped.files,
         model_files=labels_of(mapped.serving, spec, section),
         over=mapped.over,
+        independence=mapped.independence,
     )
 
 

@@ -200,7 +200,7 @@ def _serving_parameters(
     part: Part, common: _Common, max_batch_size: int, verdict: Independence | None
 ) -> dict[str, str]:
     """Parameters that do not depend on the cores."""
-    tried = verdict or (None if part.is_step else common.artifact.independence)
+    tried = verdict or part.independence or (None if part.is_step else common.artifact.independence)
     # An item of a sequence depends on those before it.
     shipped = STEP in part.parameters and part.serving.sequence_batching is None
     declared = part.serving.independent_items
