@@ -79,7 +79,7 @@ class Tree:
         if columns.max() >= features:
             raise UsageError("", found=f"a test of column {columns.max()}", wanted=f"less than {features}")
         if not np.isfinite(self.values[nodes[columns < 0]]).all():
-            raise UsageError("", found="a leaf that is no finite number", wanted="finite numbers")
+            raise UsageError("", found="a leaf that is not a finite number", wanted="finite numbers")
         inner = nodes[columns >= 0]
         plain = inner[~np.isin(inner, list(self.sets))] if self.sets else inner
         if np.isnan(self.threshold[plain]).any():

@@ -195,7 +195,7 @@ def _sets(
     bounds = whole_numbers(_array(fields, "cat_boundaries", None), "cat_boundaries")
     words = _array(fields, "cat_threshold", None)
     if (words < 0).any() or (words >= 1 << _WORD).any() or (words != np.floor(words)).any():
-        raise UsageError("cat_threshold", found="a number that is no word of 32 bits", wanted="words")
+        raise UsageError("cat_threshold", found="a number that is not a word of 32 bits", wanted="words")
     sets = {}
     for node in nodes.tolist():
         place = threshold[node]

@@ -166,7 +166,7 @@ def _used(learner: Mapping[str, Any], booster: Mapping[str, Any], place: str, ta
 
 
 def _base(parameters: Mapping[str, Any], link: str, targets: int) -> NDArray[np.float64]:
-    """What is added to the sums: base_score, which is a prediction. From XGBoost 3.1 on it is a list."""
+    """The number added to each sum: base_score, which is a prediction. From XGBoost 3.1 on it is a list."""
     place = f"learner.{_PARAMETERS}.base_score"
     text = str(_at(parameters, "base_score", object, f"learner.{_PARAMETERS}"))
     try:
