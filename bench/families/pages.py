@@ -11,10 +11,10 @@ from PIL import Image, ImageDraw, ImageFont
 __all__ = ["PAGES", "pages"]
 
 TEXT = (
-    "The committee met on Tuesday to review the budget and agreed to raise spending by four percent. Members asked for"
+    "The committee met on Tuesday to review the budget and agreed to raise spending by four percent. Members wanted"
     " a report on traffic near the harbor before the end of June. A new bridge will cost about 12,500,000 and open in"
     " 2031 if the weather is kind. Questions go to the office on Mill Road, open from 9:30 to 17:00 on weekdays."
-    " Nobody expected so many visitors, yet every room was full by noon and the kitchen ran out of bread twice."
+    " Nobody expected such a crowd, yet every room was full by noon and the kitchen ran out of bread twice."
 )
 WORDS = TEXT.split()
 ITEMS = ("Coffee", "Green tea", "Bread rolls", "Apple juice", "Butter 250 g", "Tomatoes", "Olive oil", "Paper towels")
