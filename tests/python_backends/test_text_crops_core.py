@@ -210,9 +210,9 @@ def test_the_adapter_needs_no_scores_without_a_classifier(monkeypatch: pytest.Mo
 
 def joined(texts: list[list[str]], scores: Any, counts: Any, **settings: Any) -> dict[str, np.ndarray]:
     """The outputs for pages of lines."""
-    column = np.array([[[text.encode()] for text in row] for row in texts], dtype=object)
-    quads = np.arange(column.size * 8, dtype=np.float32).reshape(*column.shape[:2], 4, 2)
-    return text_lines(quads, column, np.float32(scores)[:, :, None], np.int32(counts)[:, None], Join(**settings))
+    rows = np.array([[text.encode() for text in row] for row in texts], dtype=object)
+    quads = np.arange(rows.size * 8, dtype=np.float32).reshape(*rows.shape, 4, 2)
+    return text_lines(quads, rows, np.float32(scores), np.int32(counts)[:, None], Join(**settings))
 
 
 def test_empty_and_unsure_lines_are_left_out() -> None:
@@ -238,8 +238,8 @@ def test_numbers_of_lines_that_differ_are_refused() -> None:
     with pytest.raises(ValueError, match="found 2 of quad, 1 of text, 1 of score, wanted as many of each"):
         text_lines(
             np.zeros((1, 2, 4, 2), np.float32),
-            np.full((1, 1, 1), b"", object),
-            np.zeros((1, 1, 1), np.float32),
+            np.full((1, 1), b"", object),
+            np.zeros((1, 1), np.float32),
             np.zeros((1, 1), np.int32),
             Join(),
         )

@@ -31,8 +31,8 @@ def text_lines(
 
     Args:
         quads: float32 [batch, n, 4, 2].
-        texts: object [batch, n, 1] of bytes.
-        scores: float32 [batch, n, 1].
+        texts: object [batch, n] of bytes.
+        scores: float32 [batch, n].
         counts: int32 [batch, 1], how many lines count.
 
     Returns:
@@ -46,7 +46,6 @@ def text_lines(
     if len(set(numbers.values())) > 1:
         found = ", ".join(f"{number} of {name}" for name, number in numbers.items())
         raise ValueError(f"found {found}, wanted as many of each")
-    texts, scores = texts[:, :, 0], scores[:, :, 0]
     counted = np.arange(texts.shape[1]) < counts
     if np.isnan(scores[counted]).any():
         raise ValueError("input 'score': a score is not a number")
