@@ -21,9 +21,9 @@ ITEMS = ("Coffee", "Green tea", "Bread rolls", "Apple juice", "Butter 250 g", "T
 
 
 def _lines(count: int, words: int, start: int = 0) -> list[str]:
-    """Lines of the text, from one of its words on."""
+    """Lines of the text, from one of its words on, with wide spaces, of which recognizers are sure."""
     places = [start + words * number for number in range(count)]
-    return [" ".join(WORDS[(place + word) % len(WORDS)] for word in range(words)) for place in places]
+    return ["   ".join(WORDS[(place + word) % len(WORDS)] for word in range(words)) for place in places]
 
 
 def _written(
@@ -38,7 +38,7 @@ def _written(
 def _letter(number: int) -> Image.Image:
     image = Image.new("RGB", (900, 1100), "white")
     _written(image, [f"Letter {1000 + number}"], (60, 50), 40)
-    _written(image, _lines(14, 9, 7 * number), (60, 140), 22)
+    _written(image, _lines(14, 7, 7 * number), (60, 140), 24)
     _written(image, ["Yours sincerely,", "M. Okafor"], (60, 760), 26)
     return image
 
@@ -102,15 +102,15 @@ def _turned(number: int) -> Image.Image:
 def _noisy(number: int) -> Image.Image:
     noise = np.random.default_rng(number).integers(150, 256, (12, 16, 3), dtype=np.uint8)
     image = Image.fromarray(noise).resize((960, 760), Image.Resampling.BICUBIC)
-    for place, size in enumerate((18, 24, 32, 48)):
-        _written(image, _lines(2, 12 - 2 * place, 17 * place + number), (30, 40 + 170 * place), size)
+    for place, size in enumerate((22, 26, 32, 48)):
+        _written(image, _lines(2, 9 - 2 * place, 17 * place + number), (30, 40 + 170 * place), size)
     return image
 
 
 def _columns(number: int) -> Image.Image:
     image = Image.new("RGB", (1000, 900), "white")
     for column in range(2):
-        _written(image, _lines(18, 4, 23 * column + number), (50 + 480 * column, 80), 22)
+        _written(image, _lines(16, 3, 23 * column + number), (50 + 480 * column, 80), 24)
     return image
 
 
