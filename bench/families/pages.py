@@ -38,7 +38,7 @@ def _written(
 def _letter(number: int) -> Image.Image:
     image = Image.new("RGB", (900, 1100), "white")
     _written(image, [f"Letter {1000 + number}"], (60, 50), 40)
-    _written(image, _lines(14, 7, 7 * number), (60, 140), 24)
+    _written(image, _lines(12, 5, 7 * number), (60, 140), 30)
     _written(image, ["Yours sincerely,", "M. Okafor"], (60, 760), 26)
     return image
 

@@ -64,17 +64,20 @@ class Recipe:
     steps: bool = True
     """Whether the page has steps around the network."""
 
+    counted: str = ""
+    """The network whose batches count, of a page with several."""
+
     @property
     def network(self) -> str:
         """The network's name in the repository."""
-        return f"{self.spec or self.model}_network" if self.steps else self.model
+        return self.counted or (f"{self.spec or self.model}_network" if self.steps else self.model)
 
 
 def recipes() -> dict[str, Recipe]:
     """Every recipe by the name of its page."""
-    from bench.families import images, sounds, tables, texts
+    from bench.families import images, ocr, sounds, tables, texts
 
-    return {**texts.RECIPES, **images.RECIPES, **sounds.RECIPES, **tables.RECIPES}
+    return {**texts.RECIPES, **images.RECIPES, **sounds.RECIPES, **tables.RECIPES, **ocr.RECIPES}
 
 
 def compared(answers: Sequence[Answer], references: Sequence[Answer]) -> tuple[float, float]:

@@ -1,0 +1,77 @@
+"""Recipe of the page about texts in pictures: PP-OCR's networks from the package RapidOCR, and its own answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.families.pages import pages
+from bench.families.recipes import Answer, Item, Recipe, from_json, items_of
+from bench.families.vision import HOME
+
+if TYPE_CHECKING:
+    from bench.families.kitchen import Kitchen
+    from tritonkit.client import Reply
+
+__all__ = ["RECIPES", "package"]
+
+SCRIPT = Path(__file__).with_name("ocr_answers.py")
+PACKAGES = ("rapidocr-onnxruntime==1.4.4", "opencv-python-headless<5", "pyclipper", "shapely", "six")
+"""RapidOCR and what it needs besides the packages of the build."""
+PICTURES = 20
+
+
+def package() -> Path:
+    """The folder with RapidOCR, which is installed on first use, for child processes alone: it brings OpenCV."""
+    folder = HOME / "rapidocr-1.4.4"
+    ready = folder / ".ready"
+    if not ready.exists():
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--upgrade", "--target", str(folder)]
+        subprocess.run([*pip, *PACKAGES], check=True)
+        ready.touch()
+    return folder
+
+
+def reader(place: Kitchen, small: bool) -> list[Item]:
+    """The package's networks, and pictures of ten kinds; they are the same for a small page."""
+    place.environment = {**place.environment, "PYTHONPATH": str(package())}
+    items = items_of("image", pages(10 if small else PICTURES))
+    (place.folder / "page.jpg").write_bytes(items[0]["image"])
+    return items
+
+
+def read(folder: Path, items: Sequence[Item]) -> list[Answer]:
+    """The package's own lines and scores."""
+    files = [folder / f"picture-{number:02}" for number in range(len(items))]
+    for file, item in zip(files, items, strict=True):
+        file.write_bytes(item["image"])
+    command = [sys.executable, "-P", str(SCRIPT), *map(str, files)]
+    environment = os.environ | {"PYTHONPATH": str(package())}
+    made = subprocess.run(command, check=True, env=environment, capture_output=True, text=True)
+    return [Answer(scores, texts) for texts, scores in json.loads(made.stdout)]
+
+
+def lines(reply: Reply) -> Answer:
+    """Lines in the order of reading, and their scores."""
+    count = reply["count"].item()
+    return Answer(reply["score"].ravel()[:count], [text.decode() for text in reply["text"].ravel()[:count]])
+
+
+RECIPES = {
+    "ocr": Recipe(
+        "page",
+        "models/page",
+        "ocr:Reader",
+        reader,
+        read,
+        lines,
+        from_json,
+        at_most=0.05,
+        counted="page_lines_item_reader",
+    )
+}
