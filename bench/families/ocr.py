@@ -37,9 +37,14 @@ def package() -> Path:
     return folder
 
 
+def environment() -> dict[str, str]:
+    """The variables of a process that finds RapidOCR."""
+    return {"PYTHONPATH": os.pathsep.join(filter(None, [str(package()), os.environ.get("PYTHONPATH")]))}
+
+
 def reader(place: Kitchen, small: bool) -> list[Item]:
     """The package's networks, and pictures of ten kinds; they are the same for a small page."""
-    place.environment = {**place.environment, "PYTHONPATH": str(package())}
+    place.environment = {**place.environment, **environment()}
     items = items_of("image", pages(10 if small else PICTURES))
     (place.folder / "page.jpg").write_bytes(items[0]["image"])
     return items
@@ -51,8 +56,7 @@ def read(folder: Path, items: Sequence[Item]) -> list[Answer]:
     for file, item in zip(files, items, strict=True):
         file.write_bytes(item["image"])
     command = [sys.executable, "-P", str(SCRIPT), *map(str, files)]
-    environment = os.environ | {"PYTHONPATH": str(package())}
-    made = subprocess.run(command, check=True, env=environment, capture_output=True, text=True)
+    made = subprocess.run(command, check=True, env=os.environ | environment(), capture_output=True, text=True)
     return [Answer(scores, texts) for texts, scores in json.loads(made.stdout)]
 
 
