@@ -21,8 +21,10 @@ ITEMS = ("Coffee", "Green tea", "Bread rolls", "Apple juice", "Butter 250 g", "T
 
 
 def _lines(count: int, words: int, start: int = 0) -> list[str]:
-    """Lines of the text, from one of its words on. Words are as wide apart as columns: a small space is a matter of luck
-    to PP-OCR, which was trained on Chinese."""
+    """Lines of the text, from one of its words on.
+
+    Words are as wide apart as columns: PP-OCR, trained on Chinese, gives small spaces or not by luck.
+    """
     places = [start + words * number for number in range(count)]
     return ["       ".join(WORDS[(place + word) % len(WORDS)] for word in range(words)) for place in places]
 
