@@ -104,6 +104,13 @@ def test_models_of_specs_that_are_not_built_stay(root: Path, page: WriteModel) -
         (PAGE + "quality: {at_least: 0.9}\n", "", "quality is given, and pipeline has no `network`"),
         (PAGE.replace("pipeline:", "pipeline:\n  - network"), "", "network is missing"),
         (PAGE.replace("{onnx: b.onnx}", "{llm: {checkpoint: c}}"), "", "takes and gives text"),
+        ("name: page\npipeline: [netwrok]\n", ":2 pipeline.0", "found 'netwrok'"),
+        (
+            "name: page\npipeline: [{step: top_k, network: {onnx: a.onnx}}]\n",
+            ":2 pipeline.0",
+            "step and network",
+        ),
+        ("name: page\npipeline: [{network: {onnx: a.onnx}}]\n", ":2 pipeline.0", "the key 'name' is missing"),
         ("name: page\npipeline: [{step: top_k}]\n", "", "`network` exactly once"),
         ("name: page\nnetwork: {onnx: a.onnx}\npipeline: [network, network]\n", "", "has `network` twice"),
         (f"name: page\npipeline: [{{name: {'n' * 125}, network: {{onnx: a.onnx}}}}]\n", "pipeline.nnn", "128"),

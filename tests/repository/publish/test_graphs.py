@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from onnx import helper
 
 from tests.conftest import WriteModel
+from tests.repository.optimize.small_specs import onnx_file
 from tests.repository.render.test_graph import FILES
 from tritonkit.errors import TritonkitError
 from tritonkit.repository.pipeline import build_repository, check_repository
@@ -119,6 +121,19 @@ def test_a_network_of_a_pipeline_is_built_alone(root: Path, project: WriteModel)
     actions(root)
     assert actions(root, "page_one") == {"page_one": "unchanged"}
     assert (root / "model_repository" / "page").is_dir()
+
+
+def test_a_network_whose_items_depend_on_each_other_gets_one_at_a_time(root: Path, write_model: WriteModel) -> None:
+    """Its tensors keep the shape of an item, as in a pipeline with one network."""
+    nodes = [helper.make_node("ReduceMean", ["x", "axis"], ["mean"]), helper.make_node("Sub", ["x", "mean"], ["y"])]
+    axis = helper.make_node("Constant", [], ["axis"], value_ints=[0])
+    text = "name: page\npipeline: [{name: center, network: {onnx: center.onnx}}]\n"
+    write_model(text, "page", center__onnx=onnx_file([axis, *nodes], ["batch", 4]))
+    build_repository(root, cores=2)
+    for name in ("page_center", "page"):
+        config = (root / "model_repository" / name / "config.pbtxt").read_text()
+        assert "max_batch_size: 0\n" in config
+        assert 'name: "x" data_type: TYPE_FP32 dims: [4]' in config
 
 
 def test_an_error_of_a_network_names_its_entry(root: Path, project: WriteModel) -> None:

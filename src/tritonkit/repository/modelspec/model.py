@@ -279,6 +279,17 @@ def _kind(given: object) -> str:
     return next((f"a {kind}" for kind in ("network", "map", "model") if kind in keys), "a step")
 
 
+def _of_one_kind(given: object) -> object:
+    """Refuse an entry that is of no kind, or of several."""
+    keys = [key for key in _KINDS if key in given] if isinstance(given, dict) else []
+    if len(keys) > 1:
+        raise ValueError(f"found {' and '.join(keys)} in one entry; wanted one of them")
+    if not (keys or given == "network" or isinstance(given, dict | Strict)):
+        raise ValueError(f"found {given!r}; wanted `network`, or a mapping with one of {', '.join(_KINDS)}")
+    return given
+
+
+_KINDS = ("step", "network", "model")
 PipelineEntry = Annotated[
     Annotated[Literal["network"], Tag("the word network")]
     | Annotated[PipelineStep, Tag("a step")]
@@ -286,6 +297,7 @@ PipelineEntry = Annotated[
     | Annotated[PipelineMap, Tag("a map")]
     | Annotated[PipelineModel, Tag("a model")],
     Discriminator(_kind),
+    BeforeValidator(_of_one_kind),
 ]
 Items.model_rebuild()
 PipelineMap.model_rebuild()

@@ -203,7 +203,7 @@ class Job:
         hold_to_demand(self.spec, verdict, self.source.name)
         self._independence = verdict
         network = self.spec.model.network
-        says_items = bool(network.inputs or network.outputs or self.spec.steps)
+        says_items = bool(network.inputs or network.outputs or self.spec.steps or self.spec.entry)
         return verdict.holds or says_items or demand(self.spec.model.serving) != "open"
 
     def _ready_has_items(self) -> bool:
