@@ -289,7 +289,7 @@ def _of_one_kind(given: object) -> object:
     return given
 
 
-_KINDS = ("step", "network", "model")
+_KINDS = ("step", "network", "map", "model")
 PipelineEntry = Annotated[
     Annotated[Literal["network"], Tag("the word network")]
     | Annotated[PipelineStep, Tag("a step")]
