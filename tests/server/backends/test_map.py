@@ -84,6 +84,21 @@ pipeline:
   - {name: each, map: {over: [crops], pipeline: [{name: net, network: {onnx: net.onnx}}]}, inputs: {x: crops}}
 ensemble: {outputs: [crops, y]}
 """
+LENGTHS = """name: lengths
+pipeline:
+  - name: each
+    map:
+      over: [x]
+      pipeline:
+        - name: net
+          network:
+            onnx: net.onnx
+            inputs: {x: {dtype: FP32, shape: [length]}}
+            free_axes: {length: {min: 1, max: 64, pad: {x: 0}}}
+          serving:
+            max_batch_size: 16
+            dynamic_batching: {max_queue_delay: 300ms, preferred_batch_size: [16]}
+"""
 STEP = """description: numbers to items, padded to the most of the batch
 inputs: {sizes: {dtype: INT32, shape: [2]}}
 outputs: {crops: {dtype: FP32, shape: [-1, 2, 3]}, count: {dtype: INT32, shape: [1]}}
@@ -137,6 +152,20 @@ def doubling() -> bytes:
     return bytes(made.SerializeToString())
 
 
+def squares() -> bytes:
+    """The sum of a row, whatever its length, and its squares."""
+    shapes = {"x": ["batch", "length"], "total": ["batch", 1], "square": ["batch", "length"]}
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()]
+    nodes = [
+        helper.make_node("ReduceSum", ["x", "axis"], ["total"], keepdims=1),
+        helper.make_node("Mul", ["x", "x"], ["square"]),
+    ]
+    axis = helper.make_tensor("axis", TensorProto.INT64, [1], [1])
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:], [axis])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    return bytes(made.SerializeToString())
+
+
 def summing() -> bytes:
     """The sum of one item, which has no batch axis."""
     values = [
@@ -184,8 +213,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         "picky/picky.py": CODE.replace("BAD", str(BAD)).replace("GATE", str(GATE)).replace("FILE", repr(str(gate))),
     }
     files |= {"nested/net.onnx": files["page/net.onnx"], "whole/net.onnx": files["page/net.onnx"]}
-    files["whole/rows.onnx"] = doubling()
-    for text in (PAGE, ODD, PICKY, NESTED, WHOLE):
+    files |= {"whole/rows.onnx": doubling(), "lengths/net.onnx": squares()}
+    for text in (PAGE, ODD, PICKY, NESTED, WHOLE, LENGTHS):
         name = text.split()[1]
         files[f"{name}/model.yaml"] = text
         if "step: cut" in text:
@@ -196,7 +225,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         file.write_bytes(content if isinstance(content, bytes) else content.encode())
     repository = build_repository(root, cores=2).path
     events: list[ServeEvent] = []
-    names = ["page", "odd", "nested", "whole"]
+    names = ["page", "odd", "nested", "whole", "lengths"]
     with (
         serve(
             repository,
@@ -294,6 +323,19 @@ def test_a_pipeline_without_batches(server: Running, count: int, random: np.rand
     rows = random.standard_normal((count, 2, 3)).astype(np.float32)
     reply = server.client.model("whole").predict(rows=rows)
     np.testing.assert_allclose(reply["y"], by_network(server, "whole_each_item_net", 2 * rows), rtol=1e-4, atol=1e-6)
+
+
+def test_items_of_different_lengths_share_batches(server: Running, random: np.random.Generator) -> None:
+    """Requests differ in length, and the network fills them up; each gets its own length back."""
+    sizes = random.integers(1, (5, 40), (4 * CALLERS, 2))
+    asked = [random.integers(0, 9, (1, *size)).astype(np.float32) for size in sizes]
+    with ThreadPoolExecutor(CALLERS) as pool:
+        answers = list(pool.map(lambda x: server.client.model("lengths").predict(x=x), asked))
+    for x, answer in zip(asked, answers, strict=True):
+        np.testing.assert_array_equal(answer["total"], x.sum(axis=2))
+        np.testing.assert_array_equal(answer["square"], x * x)
+    runs = server.sizes("lengths_each_item_net")
+    assert max(runs) > sizes[:, 0].max()  # the items of one request are fewer
 
 
 def test_an_error_is_its_request_s_alone(server: Running) -> None:
