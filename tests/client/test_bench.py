@@ -47,6 +47,7 @@ def test_without_a_name_the_measurements_are_listed() -> None:
         "overhead",
         "serving",
         "pipeline",
+        "map",
         "flags",
         "spinning",
         "container",
