@@ -133,6 +133,7 @@ def pipeline(file: Path, **more: Any) -> Any:
     return made
 
 
+@pytest.mark.slow
 def test_a_pipeline_of_scikit_learn(root: Path, tmp_path: Path) -> None:
     """Each named column is an input, texts as BYTES; classes and probabilities are scikit-learn's."""
     pipeline(tmp_path / "pipeline.skops")
