@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import argparse
 import atexit
-import gzip
 import hashlib
+import lzma
 import os
 import platform
 import re
@@ -22,7 +22,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -185,8 +184,14 @@ def this_glibc() -> tuple[int, int]:
 def pack(folder: Path) -> None:
     """Compress a wheel's libraries, which also take space where the wheel is installed."""
     for library in folder.glob("*.so"):
-        library.with_name(f"{library.name}.gz").write_bytes(gzip.compress(library.read_bytes(), mtime=0))
+        library.with_name(f"{library.name}.xz").write_bytes(lzma.compress(library.read_bytes(), filters=_filters()))
         library.unlink()
+
+
+def _filters() -> list[dict[str, int]]:
+    """Those of xz for code of this machine's processor."""
+    code = [{"id": lzma.FILTER_X86}] if platform.machine() == "x86_64" else []
+    return [*code, {"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME}]
 
 
 def _take_ready_made(name: str, out: Path) -> bool:
@@ -194,14 +199,14 @@ def _take_ready_made(name: str, out: Path) -> bool:
     library = LIBRARIES[name]
     with tempfile.TemporaryDirectory(prefix="tritonkit-native-") as scratch:
         folder = Path(scratch)
-        packed = PREBUILT / f"{library.file}.gz"
+        packed = PREBUILT / f"{library.file}.xz"
         try:
             if packed.is_file():
-                (folder / library.file).write_bytes(gzip.decompress(packed.read_bytes()))
+                (folder / library.file).write_bytes(lzma.decompress(packed.read_bytes()))
                 shutil.copyfile(_note(PREBUILT / library.file), _note(folder / library.file))
             else:
                 folder = PREBUILT
-        except (EOFError, FileNotFoundError, gzip.BadGzipFile, zlib.error):  # a damaged file is as good as none
+        except (FileNotFoundError, lzma.LZMAError):  # a damaged file is as good as none
             return False
         if not is_current(name, folder) or needed_glibc(folder / library.file) > this_glibc():
             return False
