@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import atexit
 import hashlib
-import lzma
 import os
 import platform
 import re
@@ -183,19 +182,22 @@ def this_glibc() -> tuple[int, int]:
 
 def pack(folder: Path) -> None:
     """Compress a wheel's libraries, which also take space where the wheel is installed."""
-    for library in folder.glob("*.so"):
-        library.with_name(f"{library.name}.xz").write_bytes(lzma.compress(library.read_bytes(), filters=_filters()))
-        library.unlink()
+    import lzma
 
-
-def _filters() -> list[dict[str, int]]:
-    """Those of xz for code of this machine's processor."""
+    # The filter for code of this machine's processor comes before the compression.
     code = [{"id": lzma.FILTER_X86}] if platform.machine() == "x86_64" else []
-    return [*code, {"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME}]
+    filters = [*code, {"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME}]
+    for library in folder.glob("*.so"):
+        library.with_name(f"{library.name}.xz").write_bytes(lzma.compress(library.read_bytes(), filters=filters))
+        library.unlink()
 
 
 def _take_ready_made(name: str, out: Path) -> bool:
     """Put the library of PREBUILT in place, if it was made from these sources and runs here; else return False."""
+    try:
+        import lzma
+    except ImportError:  # a Python that was compiled without liblzma
+        return False
     library = LIBRARIES[name]
     with tempfile.TemporaryDirectory(prefix="tritonkit-native-") as scratch:
         folder = Path(scratch)
