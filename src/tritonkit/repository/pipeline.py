@@ -199,7 +199,8 @@ def build_repository(
     """Build what changed, hold it to the quality gate, render it, publish it.
 
     Args:
-        names: folders of `models/`; by default all that are not marked `default: false`. No other folder is read.
+        names: folders of `models/`; by default all that are not marked `default: false`. Of the others, only those
+            that their pipelines have are read.
         cores: the cores of the machine that will serve; this machine's by default.
         variants: forms to build in addition to the served one: names, `spec` or `all`. They are timed; one that
             cannot be made or loses too much is a result like the others.

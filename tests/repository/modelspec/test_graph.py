@@ -71,6 +71,16 @@ def test_specs_come_after_those_that_they_need(root: Path, page: WriteModel) -> 
         load_named(root, "page_raeder")
 
 
+def test_a_spec_is_read_once_for_all_pipelines_that_have_it(root: Path, page: WriteModel) -> None:
+    """Also where one of them has it twice: pipelines of pipelines would double the work with each level."""
+    page(PAGE, "page", **ONNX)
+    page("name: pair\npipeline: [{model: encoder, outputs: {y: x}}, {model: encoder, name: more}]\n", "pair", **ONNX)
+    specs = {spec.name: spec for spec in load_readable(root)[0]}
+    encoder = specs["encoder"]
+    assert specs["page"].members["encoder"] is encoder
+    assert all(member is encoder for member in specs["pair"].members.values())
+
+
 def test_a_network_of_another_pipeline_can_be_shared(page: WriteModel) -> None:
     """It is called by its whole name, and built with its own spec's sections."""
     page(PAGE, "page", **ONNX)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -78,14 +79,14 @@ class Spec:
         """The Triton model that holds the network: `digits_network`, or `digits` without steps."""
         return f"{self.name}_network" if self.steps else self.name
 
-    @property
+    @functools.cached_property
     def keeps_sequences(self) -> bool:
         """Whether a network or a step keeps state between the requests of a sequence."""
         by_step = any(step.contract.keeps_sequences for step in self.steps if step)
         by_member = any(member.keeps_sequences for member in self.members.values())
         return by_step or by_member or self.model.serving.sequence_batching is not None
 
-    @property
+    @functools.cached_property
     def tree(self) -> tuple[Spec, ...]:
         """The specs of all models in the pipeline, each after those in its own pipeline, and this spec last."""
         specs = {spec.name: spec for member in self.members.values() for spec in member.tree}
@@ -151,12 +152,14 @@ def load_readable(
     folders = _chosen_folders(root, names)
     specs: dict[str, Spec] = {}
     failed: dict[str, SpecError] = {}
+    known: dict[str, Spec] = {}
     for name, folder in folders.items():
         try:
-            model = _read(folder)
+            model = known[folder.name].model if folder.name in known else _read(folder)
             # The files of a model that is not built may be missing.
             if names or every or model.default:
-                _add(specs, _part(resolve(folder, model, root, target), name).tree)
+                spec = known.get(folder.name) or resolve(folder, model, root, target, known=known)
+                _add(specs, _part(spec, name).tree)
         except SpecError as error:
             failed[name] = error
     return list(specs.values()), failed
@@ -246,13 +249,21 @@ def _read(folder: Path) -> ModelFile:
 
 
 def resolve(
-    folder: Path, model: ModelFile, root: Path, target: Target = "cpu", *, entry: str = "", above: tuple[str, ...] = ()
+    folder: Path,
+    model: ModelFile,
+    root: Path,
+    target: Target = "cpu",
+    *,
+    entry: str = "",
+    above: tuple[str, ...] = (),
+    known: dict[str, Spec] | None = None,
 ) -> Spec:
     """The `Spec` of a `model.yaml` for a target, with its steps, its pipeline's other models and its files.
 
     Args:
         entry: the place of a network in a pipeline, whose `model` was made of an entry.
         above: the specs whose pipelines lead to this one, from the outermost on.
+        known: specs of whole folders for this target, so that each is resolved once; this one is added.
 
     Raises:
         SpecError: a step, a model or a file does not exist, or a model would need itself.
@@ -261,21 +272,30 @@ def resolve(
     with spec.places_in_errors():
         _check_files(spec)
         above = (*above, spec.name)
+        known = {} if known is None else known
         parts = spec.model.pipeline
         spec = replace(
             spec,
             steps=tuple(resolve_step(part, spec, root) if isinstance(part, PipelineStep) else None for part in parts),
             members={
-                part.key: _member(part, spec, root, target, above)
-                for part in model.pipeline
+                part.key: _member(part, spec, root, target, above, known)
+                for part in parts
                 if isinstance(part, PipelineNetwork | PipelineModel | PipelineMap)
             },
         )
-        return replace(spec, requirements=own_requirements(spec))
+        spec = replace(spec, requirements=own_requirements(spec))
+    if not entry:
+        known[folder.name] = spec
+    return spec
 
 
 def _member(
-    part: PipelineNetwork | PipelineModel | PipelineMap, spec: Spec, root: Path, target: Target, above: tuple[str, ...]
+    part: PipelineNetwork | PipelineModel | PipelineMap,
+    spec: Spec,
+    root: Path,
+    target: Target,
+    above: tuple[str, ...],
+    known: dict[str, Spec],
 ) -> Spec:
     """The spec of an entry of a pipeline that is not a step."""
     where, folders = f"{spec.file} pipeline.{part.key}", _folders(root)
@@ -286,14 +306,16 @@ def _member(
                 where, found=f"the name {name}, which models/{name} has", wanted="an entry with another name"
             )
         entry = f"{spec.entry}.pipeline.{part.name}".lstrip(".") + (".map" if isinstance(part, PipelineMap) else "")
-        return resolve(spec.folder, _child(part, name, spec.model, where), root, target, entry=entry, above=above)
+        child = _child(part, name, spec.model, where)
+        return resolve(spec.folder, child, root, target, entry=entry, above=above, known=known)
     folder = _folder_of(part.model, folders)
     if folder is None:
         raise SpecError(where, found=f"unknown model {part.model!r}", wanted=nearest(part.model, list(folders)))
     if folder.name in above:  # also for another network of that model.yaml, which is read as a whole
         circle = " -> ".join((*above[above.index(folder.name) :], part.model))
         raise SpecError(where, found=f"a cycle: {circle}", wanted="models that do not need themselves")
-    return _part(resolve(folder, _read(folder), root, target, above=above), part.model)
+    whole = known.get(folder.name) or resolve(folder, _read(folder), root, target, above=above, known=known)
+    return _part(whole, part.model)
 
 
 def _child_name(parent: str, part: PipelineNetwork | PipelineMap) -> str:
