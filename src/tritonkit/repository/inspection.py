@@ -189,14 +189,14 @@ def _onnx_file(spec: Spec) -> Path:
 
 def _members(spec: Spec, target: Target, cores: int) -> Members:
     """The models that callers of the other specs in a pipeline see; those that `auto` would choose as onnx-fp32."""
-    members: dict[str, ModelPlan] = {}
-    for member in spec.members.values():
+    plans: dict[str, ModelPlan] = {}
+    for member in spec.tree[:-1]:
         served = member.model.serving.variant
         serving = member.model.serving.model_copy(update={"variant": PLAIN if served == AUTO else served})
         one = for_target(replace(member, model=member.model.model_copy(update={"serving": serving})), target)
-        plans = _models(one, declared_signature(one), target, cores, _members(one, target, cores))
-        members[member.name] = plans[-1]
-    return members
+        own = {part.name: plans[part.name] for part in one.members.values()}
+        plans[member.name] = _models(one, declared_signature(one), target, cores, own)[-1]
+    return {member.name: plans[member.name] for member in spec.members.values()}
 
 
 def _models(spec: Spec, signature: Signature, target: Target, cores: int, members: Members) -> tuple[ModelPlan, ...]:
@@ -219,21 +219,20 @@ def _graph(called: ModelPlan, plans: Mapping[str, ModelPlan]) -> PipelineGraph |
     parts = [f"{name} #{names[:n].count(name) + 1}" if names.count(name) > 1 else name for n, name in enumerate(names)]
     targets: dict[str, list[str]] = {}
     sources: dict[str, tuple[str, str]] = {}
-    """Tensor of the ensemble -> its source, and its dtype and dims."""
+    """Tensor of the ensemble -> its source, and its type."""
     for tensor in called.inputs:
-        sources[tensor.name] = CALLERS, str(tensor)
+        sources[tensor.name] = CALLERS, tensor.type
     for part, step in zip(parts, called.steps, strict=True):
-        types = {tensor.name: str(tensor) for tensor in plans[step.model].outputs}
+        types = {tensor.name: tensor.type for tensor in plans[step.model].outputs}
         sources |= {name: (part, types[own]) for own, name in step.output_map.items()}
         for name in step.input_map.values():
             targets.setdefault(name, []).append(part)
     for tensor in called.outputs:
         targets.setdefault(tensor.name, []).append(CALLERS)
     nodes = tuple(Node(part, name, _words(plans[name])) for part, name in zip(parts, names, strict=True))
-    edges = tuple(
-        Edge(name, text.partition(" ")[2], source, tuple(targets[name])) for name, (source, text) in sources.items()
-    )
-    return PipelineGraph(called.name, f"a pipeline of {len(nodes)} models, {_batches(called)}", nodes, edges)
+    edges = tuple(Edge(name, type_, source, tuple(targets[name])) for name, (source, type_) in sources.items())
+    count = "1 model" if len(nodes) == 1 else f"{len(nodes)} models"
+    return PipelineGraph(called.name, f"a pipeline of {count}, {_batches(called)}", nodes, edges)
 
 
 def _words(plan: ModelPlan) -> str:

@@ -32,6 +32,7 @@ def network(inputs: dict[str, list[Any]], outputs: dict[str, list[Any]], taken: 
 
 FILES = {
     "probe__onnx": network({"x": ["batch", 4]}, {"y": ["batch", 4]}),
+    "both__onnx": network({"x": ["batch", 4]}, {"y": ["batch", 4], "z": ["batch", 4]}),
     "wide__onnx": network({"x": ["batch", 8]}, {"y": ["batch", 8]}),
     "one__onnx": network({"x": [4]}, {"y": [4]}),
     "tags__onnx": network({"input_ids": ["batch", "length"]}, {"logits": ["batch", "length", 2]}, TensorProto.INT64),
@@ -133,6 +134,7 @@ def refused(inspected: Any, pipeline: list[Any], **more: Any) -> str:
 FIRST, LAST = part("first", "z"), part("last", inputs="z")
 MISSPELLED = {**SUM, "inputs": {"a": "z", "b": "rigth"}}
 CYCLE = [FIRST, {**SUM, "inputs": {"a": "z", "b": "late"}, "outputs": {"s": "t"}}, part("last", "late", "t")]
+TWICE = {"name": "both", "network": {"onnx": "both.onnx"}, "inputs": {"x": "z"}, "outputs": {"y": "s", "z": "s"}}
 UNBATCHED = part("last", inputs="z", max_batch_size=0, file="one")
 
 
@@ -147,6 +149,13 @@ UNBATCHED = part("last", inputs="z", max_batch_size=0, file="one")
         ([FIRST, LAST], {"outputs": ["yy"]}, "ensemble.outputs", "yy, which no part of the pipeline gives"),
         ([FIRST, LAST], {"outputs": ["z"]}, "pipeline page_last", "one of its outputs under ensemble.outputs"),
         ([FIRST, LAST], {"inputs": ["x", "w"]}, "ensemble.inputs", "w, which no part of the pipeline takes"),
+        (
+            [FIRST, LAST],
+            {"inputs": ["x", "z"]},
+            "ensemble.inputs",
+            "z, which no part of the pipeline takes from",
+        ),
+        ([FIRST, TWICE], {"outputs": ["s"]}, "pipeline s", "page_both gives y FP32 [4] and z FP32 [4] under this name"),
         ([FIRST, LAST], {"inputs": ["w"]}, "pipeline.first", "page_first takes x"),
         ([FIRST, UNBATCHED], {}, "page/model.yaml pipeline", "page_last has max_batch_size 0"),
         ([FIRST, {**LAST, "inputs": {"w": "z"}}], {}, "pipeline.last.inputs", "no tensor 'w' among its inputs"),

@@ -42,23 +42,24 @@ def hold_to_order(spec: Spec, parts: Sequence[Part]) -> None:
 
     Raises:
         RenderError: a part takes a tensor that no part before it gives, and that callers do not send; or no part takes
-            a tensor that callers send.
+            a tensor from callers that the spec lists.
     """
     listed = spec.model.ensemble.inputs
     if listed is None and not spec.members:
         return
     sent = {port.tensor for port in parts[0].inputs} if listed is None else set(listed)
-    there, taken = set(sent), set()
+    there, given, taken = set(sent), set[str](), set[str]()
     for place, part in enumerate(parts):
         for port in part.inputs:
             if port.tensor not in there and not port.info.optional:
                 raise _not_there(spec, part, port.tensor, parts[place:], there)
-        taken |= {port.tensor for port in part.inputs}
-        there |= {port.tensor for port in part.outputs}
+        taken |= {port.tensor for port in part.inputs} - given
+        given |= {port.tensor for port in part.outputs}
+        there |= given
     if unused := [name for name in listed or () if name not in taken]:
         raise RenderError(
             f"{spec.file} ensemble.inputs",
-            found=f"{unused[0]}, which no part of the pipeline takes",
+            found=f"{unused[0]}, which no part of the pipeline takes from callers",
             wanted=nearest(unused[0], sorted(taken)),
         )
 

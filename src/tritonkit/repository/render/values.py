@@ -60,8 +60,13 @@ class TensorPlan:
         """The dims a client sends or gets: [1] for one value per item."""
         return self.dims or (1,)
 
+    @property
+    def type(self) -> str:
+        """Dtype and dims, such as `FP32 [-1,64]`."""
+        return f"{self.dtype} [{','.join(map(str, self.client_dims))}]"
+
     def __str__(self) -> str:
-        return f"{self.name} {self.dtype} [{','.join(map(str, self.client_dims))}]"
+        return f"{self.name} {self.type}"
 
 
 @dataclass(frozen=True)

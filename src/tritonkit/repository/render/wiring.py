@@ -137,10 +137,23 @@ def _edges(parts: tuple[Part, ...], where: str) -> tuple[list[_Edge], _Ends, _En
             edge.consumers.append(part.model)
             edge.needed |= not port.info.optional
         for port in part.outputs:
+            _check_only(port, part, where)
             edge = latest[port.tensor] = _Edge(port.tensor, part.model, part.key, _outside(port.info))
             outputs[part.key][port.info.name] = edge
             edges.append(edge)
     return edges, inputs, outputs
+
+
+def _check_only(port: Port, part: Part, where: str) -> None:
+    """Check that a part gives one tensor of a name: of several, later parts would get the last."""
+    same = [one.info for one in part.outputs if one.tensor == port.tensor]
+    if len(same) > 1:
+        raise RenderError(
+            f"{where} {port.tensor}",
+            found=f"{part.model} gives {_list(same)} under this name",
+            wanted="one name for each tensor of a part",
+            todo="rename all but one with outputs: of the entry",
+        )
 
 
 def _meet(edge: _Edge, part: Part, port: Port, where: str) -> TensorInfo:
