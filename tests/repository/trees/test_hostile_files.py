@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pickle
 import re
@@ -177,6 +178,7 @@ TREE = f"{GBTREE}.trees.0"
         (f"{TREE}.categories_segments", [-1], "categories_nodes"),
         (f"{TREE}.categories_nodes", [77], "categories_nodes"),
         (f"{TREE}.categories_nodes", [3], "no categories"),
+        (f"{TREE}.split_indices", [-3, 1, 0, 0, 0], "split_indices: -3"),
         (f"{TREE}.tree_param.size_leaf_vector", "3", "several outputs"),
     ],
 )
@@ -185,6 +187,48 @@ def test_a_damaged_file_of_xgboost(tmp_path: Path, path: str, value: Any, words:
     file = tmp_path / "model.json"
     file.write_text(json.dumps(changed(xgboost(), path, value)))
     assert re.search(words, refused(file))
+
+
+def every_part() -> list[dict[str, Any]]:
+    """Documents that have, together, all that is read."""
+    stopped, of_names = xgboost(), xgboost()
+    stopped["learner"]["attributes"] = {"best_iteration": "0"}
+    learner = of_names["learner"]
+    learner |= {"feature_names": ["a", "b"], "feature_types": ["q", "c"]}
+    model = learner["gradient_booster"]["model"]
+    model["cats"] = {"enc": [{"values": []}, {"values": [97, 98], "offsets": [0, 1, 2]}]}
+    learner["gradient_booster"] = {"name": "dart", "weight_drop": [1.0], "gbtree": {"model": model}}
+    levels, free = catboost(), catboost()
+    levels["features_info"]["float_features"] = []
+    levels["oblivious_trees"] = [{"splits": [], "leaf_values": [1]}]
+    del free["oblivious_trees"]
+    split = {"float_feature_index": 0, "border": 0.5}
+    free["trees"] = [{"split": split, "left": {"value": 1.0}, "right": {"value": [2.0]}}]
+    free["model_info"] = {"params": {"loss_function": {"type": "Logloss"}}}
+    return [stopped, of_names, levels, free]
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The way to each value of a document."""
+    members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(way for key, one in members for way in places(one, (*path, key)))]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(len(every_part())))
+def test_an_odd_value_at_any_place_is_read_or_refused(tmp_path: Path, number: int) -> None:
+    """No value of a file leads to another error than the one for its person."""
+    file = tmp_path / "model.json"
+    for path in places(every_part()[number])[1:]:
+        for value in (None, -1, float("inf"), float("nan"), "", "x", [], [-1] * 5, [1, 2, 3, 4, 5], {}):
+            document = every_part()[number]
+            place: Any = document
+            for key in path[:-1]:
+                place = place[key]
+            place[path[-1]] = value
+            file.write_text(json.dumps(document))
+            with contextlib.suppress(UsageError):
+                onnx_of(read_forest(file))
 
 
 def chain(depth: int) -> dict[str, Any]:
@@ -217,6 +261,8 @@ def test_a_tree_may_be_deep_and_not_too_deep(tmp_path: Path) -> None:
     [
         ("version=v4", "version=v9", "v9"),
         ("version=v4\n", "", "version"),
+        ("version=v4", "version=", "version: none"),
+        ("num_leaves=3", "num_leaves=", "num_leaves: ''"),
         ("end of trees", "end", "ends within"),
         ("max_feature_idx=1", "max_feature_idx=x", "max_feature_idx"),
         ("max_feature_idx=1", "max_feature_idx=0", "column 1|names"),
@@ -254,6 +300,7 @@ def test_a_damaged_file_of_lightgbm(tmp_path: Path, old: str, new: str, words: s
         ("features_info.float_features", ..., "float_features"),
         ("features_info.float_features", [7], "float_features"),
         ("features_info.float_features", [], "float_feature_index|columns"),
+        ("features_info.float_features", [{"flat_feature_index": -2}] * 2, "flat_feature_index -2"),
         ("oblivious_trees", [], "no trees"),
         ("oblivious_trees.0.leaf_values", [1, 2], "2 numbers"),
         ("oblivious_trees.0.leaf_values", [1, 2, 3, float("inf")], "finite"),

@@ -46,29 +46,33 @@ def read_catboost(document: Mapping[str, Any]) -> Forest:
     columns, missing = [], []
     for place, feature in enumerate(floats):
         where = f"features_info.float_features[{place}]"
-        columns.append(int(whole_numbers([_at(feature, "flat_feature_index", object, where)], where)[0]))
+        [column] = whole_numbers([_at(feature, "flat_feature_index", object, where)], where).tolist()
+        if column < 0:
+            raise UsageError(where, found=f"flat_feature_index {column}", wanted="a column")
+        columns.append(column)
         missing.append(feature.get("nan_value_treatment") != "AsTrue")
     trees = document.get("oblivious_trees", document.get("trees"))
     if not isinstance(trees, list) or not trees:
         raise UsageError("oblivious_trees", found="no trees", wanted="a list of trees")
-    grown = "oblivious_trees" in document
+    has_levels = "oblivious_trees" in document
     scale, bias = _scale_and_bias(document)
     if not len(bias):
         raise UsageError("scale_and_bias", found="no bias", wanted="one for each output")
     targets, made = len(bias), []
     for number, tree in enumerate(trees):
-        made_of = _oblivious if grown else _free
-        made.append(made_of(tree, f"trees[{number}]", targets, np.array(columns), np.array(missing), scale))
+        read = _oblivious if has_levels else _free
+        made.append(read(tree, f"trees[{number}]", targets, np.array(columns), np.array(missing), scale))
+    features = max(columns, default=-1) + 1
     names = tuple(str(feature.get("feature_id", "")) for feature in floats)
     loss = _loss(document)
     return Forest(
         "CatBoost",
         made,
-        max(columns, default=-1) + 1,
+        features,
         targets,
         bias,
         link=_LINKS.get(loss, "identity"),
-        names=names if all(names) and len(names) == max(columns) + 1 and not _numbered(names) else (),
+        names=names if all(names) and len(names) == features and not _numbered(names) else (),
     )
 
 
@@ -78,7 +82,7 @@ def _numbered(names: tuple[str, ...]) -> bool:
 
 def _at(value: Any, key: str, kind: Any, place: str = "") -> Any:
     where = f"{place}.{key}" if place else key
-    if not isinstance(value, Mapping) or not isinstance(value.get(key), kind):
+    if not isinstance(value, Mapping) or key not in value or not isinstance(value[key], kind):
         raise UsageError(where, found="it is missing, or of another type", wanted="a file of CatBoost's JSON")
     return value[key]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,8 +38,8 @@ _LINKS = {
 }
 """Objective -> what becomes of a row's sum."""
 _CATEGORICAL, _DEFAULT_LEFT = 1, 2
-_MISSING_SHIFT, _ZERO, _NAN = 2, 1, 2
-"""Bits of a node's decision_type: two flags, and behind them whether 0, NaN or nothing is a missing value."""
+_MISSING_SHIFT, _NONE, _ZERO, _NAN = 2, 0, 1, 2
+"""Bits of a node's decision_type: two flags, and behind them whether nothing, 0 or NaN is a missing value."""
 _WORD = 32
 _GENERIC = re.compile(r"Column_\d+")
 """The name of a column that had none."""
@@ -56,32 +56,16 @@ def read_lightgbm(text: str) -> Forest:
         raise UsageError("", found="the file ends within its trees", wanted="the line `end of trees`")
     header = _fields(head)
     if header.get("version") not in _VERSIONS:
-        raise UsageError("version", found=header.get("version", "none"), wanted=f"one of {', '.join(_VERSIONS)}")
+        raise UsageError("version", found=header.get("version") or "none", wanted=f"one of {', '.join(_VERSIONS)}")
     features = _whole(header, "max_feature_idx") + 1
     per_round = _whole(header, "num_tree_per_iteration")
     if not 0 < per_round <= max(len(blocks), 1):
         raise UsageError("num_tree_per_iteration", found=f"{per_round} for {len(blocks)} trees", wanted="1 or more")
     average = per_round / len(blocks) if "average_output" in head.split("\n") else 1.0
-    trees, zero, nan, categorical = [], set(), set(), set()
-    for number, block in enumerate(blocks):
-        try:
-            tree, kinds = _tree(_fields(block), number % per_round)
-        except UsageError as error:
-            error.where = f"Tree={number}: {error.where}"
-            raise
-        trees.append(tree)
-        plain = tree.feature[(kinds >= 0) & ~np.isin(np.arange(len(kinds)), list(tree.sets))]
-        missing = kinds[(kinds >= 0) & ~np.isin(np.arange(len(kinds)), list(tree.sets))]
-        zero |= set(plain[missing == _ZERO].tolist())
-        nan |= set(plain[missing == _NAN].tolist())
-        categorical |= {int(tree.feature[node]) for node in tree.sets}
-    if both := zero & nan:
-        raise UsageError(
-            "decision_type", found=f"both 0 and NaN are missing values of column {min(both)}", wanted="one of them"
-        )
+    trees, zero_missing = _trees(blocks, per_round)
     link, scale, notes = _objective(header)
     names = tuple(header.get("feature_names", "").split())
-    categorical |= _by_infos(header)
+    categorical = _by_infos(header) | {int(tree.feature[node]) for tree in trees for node in tree.sets}
     return Forest(
         f"LightGBM {header['version']}",
         trees,
@@ -94,10 +78,32 @@ def read_lightgbm(text: str) -> Forest:
         names=() if all(map(_GENERIC.fullmatch, names)) else names,
         categorical=frozenset(categorical),
         categories=_categories(text, categorical),
-        zero_missing=frozenset(zero),
+        zero_missing=frozenset(zero_missing),
         fractions=True,
         notes=notes,
     )
+
+
+def _trees(blocks: Sequence[str], per_round: int) -> tuple[list[Tree], set[int]]:
+    """The trees, and the columns in which 0 is a missing value."""
+    trees: list[Tree] = []
+    zero: set[int] = set()
+    nan: set[int] = set()
+    for number, block in enumerate(blocks):
+        try:
+            tree, missing = _tree(_fields(block), number % per_round)
+        except UsageError as error:
+            error.where = f"Tree={number}: {error.where}"
+            raise
+        trees.append(tree)
+        missing[list(tree.sets)] = _NONE
+        zero |= set(tree.feature[missing == _ZERO].tolist())
+        nan |= set(tree.feature[missing == _NAN].tolist())
+    if both := zero & nan:
+        raise UsageError(
+            "decision_type", found=f"both 0 and NaN are missing values of column {min(both)}", wanted="one of them"
+        )
+    return trees, zero
 
 
 def _fields(text: str) -> dict[str, str]:
@@ -108,7 +114,7 @@ def _whole(fields: Mapping[str, str], key: str) -> int:
     try:
         return int(fields[key])
     except (KeyError, ValueError):
-        found = fields.get(key, "it is missing")[:40]
+        found = repr(fields[key])[:40] if key in fields else "it is missing"
         raise UsageError(key, found=found, wanted="a whole number") from None
 
 
@@ -134,7 +140,7 @@ def _array(fields: Mapping[str, str], key: str, count: int | None) -> NDArray[np
 
 
 def _tree(fields: Mapping[str, str], target: int) -> tuple[Tree, NDArray[np.int64]]:
-    """One tree, and what each node takes for missing; -1 for leaves. Leaf i has the number -1 - i in the file."""
+    """One tree, and the missing value of each node. Leaf i has the number -1 - i in the file."""
     leaves = _whole(fields, "num_leaves")
     if leaves < 1:
         raise UsageError("num_leaves", found=str(leaves), wanted="1 or more")
@@ -149,15 +155,16 @@ def _tree(fields: Mapping[str, str], target: int) -> tuple[Tree, NDArray[np.int6
     inner = leaves - 1
     if not inner:
         none = np.full(1, -1)
-        return Tree(none, np.zeros(1), none, none, np.zeros(1, np.bool_), values, target=target), none
+        tree = Tree(none, np.zeros(1), none, none, np.zeros(1, np.bool_), values, target=target)
+        return tree, np.full(1, _NONE)
     decisions = whole_numbers(_array(fields, "decision_type", inner), "decision_type")
     threshold = _apart(_array(fields, "threshold", inner))
     feature = whole_numbers(_array(fields, "split_feature", inner), "split_feature")
     children = [whole_numbers(_array(fields, key, inner), key) for key in ("left_child", "right_child")]
     left, right = (np.where(child < 0, inner - 1 - child, child) for child in children)
-    kinds = (decisions >> _MISSING_SHIFT) & 3
+    missing = (decisions >> _MISSING_SHIFT) & 3
     # Without a missing value of its own, a node takes NaN for 0.
-    missing_left = np.where(kinds > 0, (decisions & _DEFAULT_LEFT) > 0, threshold >= 0)
+    missing_left = np.where(missing > _NONE, (decisions & _DEFAULT_LEFT) > 0, threshold >= 0)
     sets = _sets(fields, _array(fields, "threshold", inner), np.flatnonzero(decisions & _CATEGORICAL))
     is_set = np.isin(np.arange(inner), list(sets))
     if feature.min() < 0:
@@ -177,7 +184,7 @@ def _tree(fields: Mapping[str, str], target: int) -> tuple[Tree, NDArray[np.int6
         sets=sets,
         target=target,
     )
-    return tree, padded(kinds, -1)
+    return tree, padded(missing, _NONE)
 
 
 def _apart(threshold: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -224,6 +231,8 @@ def _categories(text: str, categorical: set[int]) -> dict[int, list[Any]]:
         lists = json.loads(found[1]) if found else None
     except (ValueError, RecursionError):
         return {}
-    if not isinstance(lists, list) or len(lists) != len(categorical) or not all(isinstance(one, list) for one in lists):
+    if not isinstance(lists, list) or len(lists) != len(categorical):
+        return {}
+    if not all(isinstance(one, list) and one for one in lists):
         return {}
     return dict(zip(sorted(categorical), lists, strict=True))

@@ -77,7 +77,7 @@ def read_xgboost(document: Mapping[str, Any]) -> Forest:
         categorical |= {int(made[-1].feature[node]) for node in made[-1].sets}
     link = _LINKS.get(objective, _IDENTITY)
     categories = _categories(booster, categorical)
-    if lost := [names[place] for place in sorted(categorical - set(categories)) if names]:
+    if lost := [names[place] for place in sorted(categorical - set(categories)) if place < len(names)]:
         notes.append(f"the file has no categories of {', '.join(lost)}: write them into features.yaml, in their order")
     version = ".".join(str(part) for part in _listed(document, "version"))
     return Forest(
@@ -114,15 +114,17 @@ def _listed(value: Mapping[str, Any], key: str) -> list[Any]:
     return list(found) if isinstance(found, Sequence | np.ndarray) and not isinstance(found, str) else []
 
 
-def _count(parameters: Mapping[str, Any], key: str, default: int | None = None) -> int:
+def _count(
+    parameters: Mapping[str, Any], key: str, default: int | None = None, place: str = f"learner.{_PARAMETERS}"
+) -> int:
     """A whole number, which XGBoost writes as text."""
     if default is not None and key not in parameters:
         return default
-    value = _at(parameters, key, object, f"learner.{_PARAMETERS}")
+    value = _at(parameters, key, object, place)
     try:
         return int(value)
     except (TypeError, ValueError, OverflowError):
-        raise UsageError(f"learner.{_PARAMETERS}.{key}", found=str(value)[:40], wanted="a whole number") from None
+        raise UsageError(f"{place}.{key}", found=repr(value)[:40], wanted="a whole number") from None
 
 
 def _booster(learner: Mapping[str, Any]) -> tuple[Mapping[str, Any], str, NDArray[np.float64] | None]:
@@ -135,7 +137,7 @@ def _booster(learner: Mapping[str, Any]) -> tuple[Mapping[str, Any], str, NDArra
         weights = numbers(_at(booster, "weight_drop", object, place), f"{place}.weight_drop")
         booster, place = _at(booster, "gbtree", place=place), f"{place}.gbtree"
     elif name != "gbtree":
-        raise UsageError(f"{place}.name", found=name, wanted="gbtree or dart, which have trees")
+        raise UsageError(f"{place}.name", found=repr(name)[:40], wanted="gbtree or dart, which have trees")
     model, place = _at(booster, "model", place=place), f"{place}.model"
     trees = _at(model, "trees", list, place)
     if weights is not None and len(weights) != len(trees):
@@ -147,20 +149,17 @@ def _used(learner: Mapping[str, Any], booster: Mapping[str, Any], place: str, ta
     """The trees up to the best iteration of early stopping, and the number of iterations; 0 means all trees."""
     trees: list[Any] = booster["trees"]
     attributes = learner.get("attributes", {})
-    best = attributes.get("best_iteration") if isinstance(attributes, Mapping) else None
-    if best is None:
+    if not isinstance(attributes, Mapping) or attributes.get("best_iteration") is None:
         return trees, 0
-    try:
-        rounds = int(best) + 1
-    except (TypeError, ValueError):
-        raise UsageError("learner.attributes.best_iteration", found=str(best)[:40], wanted="a whole number") from None
-    parallel = _at(booster, "gbtree_model_param", place=place).get("num_parallel_tree", 1)
+    rounds = _count(attributes, "best_iteration", place="learner.attributes") + 1
+    settings, settings_at = _at(booster, "gbtree_model_param", place=place), f"{place}.gbtree_model_param"
+    parallel = _count(settings, "num_parallel_tree", 1, settings_at)
     starts = whole_numbers(_listed(booster, "iteration_indptr"), f"{place}.iteration_indptr")
     known = 0 <= rounds < len(starts)
-    end = int(starts[rounds]) if known else rounds * targets * max(int(parallel), 1)
+    end = int(starts[rounds]) if known else rounds * targets * max(parallel, 1)
     if not 0 < end <= len(trees):
         raise UsageError(
-            "learner.attributes.best_iteration", found=str(best), wanted=f"an iteration of the {len(trees)} trees"
+            "learner.attributes.best_iteration", found=str(rounds - 1), wanted=f"an iteration of the {len(trees)} trees"
         )
     return (trees[:end], rounds) if end < len(trees) else (trees, 0)
 
@@ -172,7 +171,7 @@ def _base(parameters: Mapping[str, Any], link: str, targets: int) -> NDArray[np.
     try:
         scores = [float(part) for part in text.strip("[]").split(",")]
     except ValueError:
-        raise UsageError(place, found=text[:40], wanted="numbers") from None
+        raise UsageError(place, found=repr(text[:40]), wanted="numbers") from None
     if len(scores) not in (1, targets):
         raise UsageError(place, found=f"{len(scores)} numbers", wanted=f"1 or {targets}")
     try:
@@ -197,7 +196,8 @@ def _tree(tree: Any, place: str, target: int, targets: int, weight: float) -> Tr
 
     if not count or not 0 <= target < targets:
         raise UsageError(place, found=f"{count} nodes, for output {target}", wanted=f"outputs below {targets}")
-    if _vector(tree, place) > 1:
+    parameters = _at(tree, "tree_param", place=place)
+    if _count(parameters, "size_leaf_vector", 1, f"{place}.tree_param") > 1:
         raise UsageError(
             place,
             found="leaves of several outputs",
@@ -206,26 +206,22 @@ def _tree(tree: Any, place: str, target: int, targets: int, weight: float) -> Tr
         )
     conditions = numbers(_at(tree, "split_conditions", object, place), f"{place}.split_conditions", count)
     leaf = left < 0
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):  # the tree's own check is that its leaves are finite
         conditions = conditions.astype(np.float32).astype(np.float64)
+        values = conditions * weight
+    features = np.where(leaf, -1, column("split_indices"))
+    if (features[~leaf] < 0).any():
+        raise UsageError(f"{place}.split_indices", found=str(features[~leaf].min()), wanted="a column")
     return Tree(
-        feature=np.where(leaf, -1, column("split_indices")),
+        feature=features,
         threshold=conditions,
         yes=left,
         no=column("right_children"),
         missing_yes=column("default_left") != 0,
-        values=conditions * weight,
+        values=values,
         sets=_sets(tree, place, leaf),
         target=target,
     )
-
-
-def _vector(tree: Any, place: str) -> int:
-    parameters = _at(tree, "tree_param", place=place)
-    try:
-        return int(parameters.get("size_leaf_vector", 1))
-    except (TypeError, ValueError):
-        return 1
 
 
 def _sets(tree: Mapping[str, Any], place: str, leaf: NDArray[np.bool_]) -> dict[int, tuple[int, ...]]:
@@ -270,7 +266,7 @@ def _categories(booster: Mapping[str, Any], categorical: set[int]) -> dict[int, 
             categories[place] = codes.tolist()
             continue
         offsets = whole_numbers(column["offsets"], f"cats.enc[{place}].offsets").tolist()
-        if codes.min() >= 0 and codes.max() < _ASCII:
+        if len(offsets) > 1 and codes.min() >= 0 and codes.max() < _ASCII:
             text = codes.astype(np.uint8).tobytes().decode()
             categories[place] = [text[begin:end] for begin, end in pairwise(offsets)]
     return categories
