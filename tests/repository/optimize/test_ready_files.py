@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import struct
 import warnings
 import zipfile
 from collections.abc import Callable
@@ -376,6 +377,63 @@ def test_a_program_that_could_run_code_is_not_loaded(
     """torch.export.load unpickles, evaluates and looks up what an archive says."""
     spec = write_model(PROGRAM, model__pt2=rewritten(program(), file, change))
     assert found in refused(spec, BuildCache(root / "cache"), BuildError).found
+
+
+def without(*path: Any) -> Callable[[Any], None]:
+    """A program's JSON that lacks a value."""
+
+    def change(facts: Any) -> None:
+        for key in path[:-1]:
+            facts = facts[key]
+        del facts[path[-1]]
+
+    return change
+
+
+def unknown_type(facts: Any) -> None:
+    """The first input in a type that PyTorch does not have."""
+    facts["graph_module"]["graph"]["tensor_values"]["x"]["dtype"] = 999
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("file", "change"),
+    [
+        ("models/model.json", without("graph_module")),
+        ("models/model.json", without("graph_module", "signature")),
+        ("models/model.json", without("graph_module", "graph", "tensor_values", "x")),
+        ("models/model.json", without("range_constraints")),
+        ("models/model.json", lambda facts: facts.update(guards_code=7)),
+        ("models/model.json", unknown_type),
+        ("model_weights_config.json", without("config")),
+        ("model_weights_config.json", lambda facts: facts["config"].update(weight=7)),
+    ],
+)
+def test_a_program_that_lacks_a_part_is_refused(
+    write_model: WriteModel, root: Path, file: str, change: Callable[[Any], None]
+) -> None:
+    """Whatever the archive's JSON is, the message is about the file."""
+    spec = write_model(PROGRAM, model__pt2=rewritten(program(), file, change))
+    error = refused(spec, BuildCache(root / "cache"), SpecError)
+    assert error.found.startswith("the JSON in model.pt2 does not describe a program")
+
+
+def test_a_damaged_archive_is_refused(write_model: WriteModel, root: Path) -> None:
+    """One that is cut off, in which zipfile finds an archive within it, and one with damaged bytes."""
+    inner = script()
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as made:
+        made.writestr("net/inner.pt", inner)
+        made.writestr("net/more", bytes(100))
+    cut = content.getvalue()[: content.getvalue().index(inner) + len(inner)]
+    assert "bytes in front" in not_taken(write_model(SCRIPT, model__pt=cut)).found
+    damaged = bytearray(inner)
+    with zipfile.ZipFile(io.BytesIO(inner)) as archive:
+        code = next(info for info in archive.infolist() if info.filename.endswith(".py"))
+    start = code.header_offset + 30 + sum(struct.unpack_from("<HH", inner, code.header_offset + 26))
+    damaged[start : start + code.compress_size] = bytes(code.compress_size)
+    error = refused(write_model(SCRIPT, model__pt=bytes(damaged)), BuildCache(root / "cache"), SpecError)
+    assert "model.pt is not a whole archive" in error.found
 
 
 @pytest.mark.slow

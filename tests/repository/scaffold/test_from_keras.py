@@ -97,7 +97,24 @@ def test_python_in_a_network_is_refused(root: Path, tmp_path: Path, config: Any,
         new_from_keras(root, "net", tmp_path / "net.keras")
 
 
-@pytest.mark.parametrize("content", [b"\x89HDF\r\n", archive([])[:40], b""])
+def damaged() -> bytes:
+    """An archive whose compressed bytes are not what they were."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as made:
+        made.writestr("config.json", json.dumps(list(range(99))))
+    start = 30 + len("config.json")
+    return content.getvalue()[:start] + bytes(8) + content.getvalue()[start + 8 :]
+
+
+def encrypted() -> bytes:
+    """An archive that says that it has a password."""
+    content = bytearray(archive({}))
+    content[6] |= 1
+    content[content.index(b"PK\x01\x02") + 8] |= 1
+    return bytes(content)
+
+
+@pytest.mark.parametrize("content", [b"\x89HDF\r\n", archive([])[:40], b"", damaged(), encrypted()])
 def test_a_file_of_another_kind_is_refused(root: Path, tmp_path: Path, content: bytes) -> None:
     """The message says how Keras 3 writes one."""
     (tmp_path / "net.keras").write_bytes(content)

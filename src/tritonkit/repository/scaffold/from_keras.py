@@ -21,6 +21,7 @@ from tritonkit.repository.scaffold.from_onnx import new_from_onnx
 __all__ = ["new_from_keras"]
 
 _CONFIG = "config.json"
+_FILE = "a file that model.save('FILE.keras') wrote"
 _MOST_CONFIG = 64 << 20
 
 
@@ -49,18 +50,22 @@ def _config(file: Path) -> Any:
             " model.onnx; then tritonkit new NAME --onnx model.onnx",
         )
     if not file.is_file():
-        raise UsageError("--keras", found=f"there is no file {file}")
+        raise UsageError(
+            f"--keras {file}", found="a folder" if file.is_dir() else "there is no such file", wanted=_FILE
+        )
     try:
         with zipfile.ZipFile(file) as archive:
             info = archive.getinfo(_CONFIG)
             if info.file_size > _MOST_CONFIG:
                 raise UsageError(f"--keras {file}", found=f"{_CONFIG} in it has {info.file_size} bytes")
             return json.loads(archive.read(info))
-    except (zipfile.BadZipFile, KeyError, ValueError, RecursionError):
+    except UsageError:
+        raise
+    except Exception:  # those of zipfile and its decompressors have no common root
         raise UsageError(
             f"--keras {file}",
             found="it is not a .keras file of Keras 3",
-            wanted="a file that model.save('FILE.keras') wrote",
+            wanted=_FILE,
             todo="load a file of HDF5 with the Keras that wrote it, and save it as .keras with Keras 3",
         ) from None
 

@@ -52,16 +52,21 @@ def hold_to_program(place: Place, archive: Archive) -> None:
             todo="torch.export.save(program, FILE); or network: {torch: network:build} with serving: {variant:"
             " torch-compile}",
         )
-    for name in archive.names:
-        kind = next((kind for kind in ("weights", "constants") if name.startswith(f"data/{kind}/")), "")
-        if kind and name.endswith("_config.json"):
-            _hold_payload(place, kind, json.loads(archive.read(name)))
-        elif kind and name.endswith(".pt"):
-            raise _runs_code(place, f"its {kind} are one pickle, as older versions of PyTorch wrote them")
-        elif name.startswith("data/sample_inputs/"):
-            _hold_pickle(place, archive.read(name))
-        elif name.startswith("models/"):
-            _hold_graph(place, json.loads(archive.read(name)))
+    with archive.as_written():
+        for name in archive.names:
+            _hold_part(place, archive, name)
+
+
+def _hold_part(place: Place, archive: Archive, name: str) -> None:
+    kind = next((kind for kind in ("weights", "constants") if name.startswith(f"data/{kind}/")), "")
+    if kind and name.endswith("_config.json"):
+        _hold_payload(place, kind, archive.read_json(name))
+    elif kind and name.endswith(".pt"):
+        raise _runs_code(place, f"its {kind} are one pickle, as older versions of PyTorch wrote them")
+    elif name.startswith("data/sample_inputs/"):
+        _hold_pickle(place, archive.read(name))
+    elif name.startswith("models/"):
+        _hold_graph(place, archive.read_json(name))
 
 
 def _hold_payload(place: Place, kind: str, config: Any) -> None:
@@ -77,7 +82,7 @@ def _hold_pickle(place: Place, content: bytes) -> None:
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             data = [archive.read(name) for name in archive.namelist() if name.endswith("data.pkl")]
-    except zipfile.BadZipFile:
+    except Exception:  # those of zipfile and its decompressors have no common root
         data = [content]
     for one in data:
         seen = pickled(one)
@@ -88,7 +93,7 @@ def _hold_pickle(place: Place, content: bytes) -> None:
 def _hold_graph(place: Place, program: Any) -> None:
     for code in program.get("guards_code", ()):
         if not _is_plain(code, guard=True):
-            raise _runs_code(place, f"a guard is {code[:60]!r}")
+            raise _runs_code(place, f"a guard is {str(code)[:60]!r}")
     for key, value in _values(program):
         if key == "expr_str" and not _is_plain(value):
             raise _runs_code(place, f"a size is the expression {str(value)[:60]!r}")

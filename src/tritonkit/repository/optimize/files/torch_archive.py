@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import json
 import pickletools
 import re
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from tritonkit.errors import SpecError
 from tritonkit.repository.optimize.files.ready import Place
@@ -24,19 +27,14 @@ class Archive:
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        try:
-            with zipfile.ZipFile(place.path) as archive:
-                self._names = archive.namelist()
-        except (zipfile.BadZipFile, OSError) as error:
-            raise SpecError(
-                place.where,
-                found=f"{place.name} is not a whole archive: {error}",
-                wanted="a file as PyTorch wrote it",
-                todo="copy it again",
-            ) from error
+        with self._whole(), zipfile.ZipFile(place.path) as archive:
+            paths = archive.namelist()
+            if min((info.header_offset for info in archive.infolist()), default=0) > 0:
+                # Of a file that is cut off, zipfile finds the end of an archive within it.
+                raise zipfile.BadZipFile("it has bytes in front of its first file")
         # All lies in one folder, which has the name that the file once had.
-        self._root = self._names[0].partition("/")[0] + "/" if self._names and "/" in self._names[0] else ""
-        if len(set(self._names)) < len(self._names) or not all(name.startswith(self._root) for name in self._names):
+        self._root = paths[0].partition("/")[0] + "/" if paths and "/" in paths[0] else ""
+        if len(set(paths)) < len(paths) or not all(path.startswith(self._root) for path in paths):
             raise SpecError(
                 place.where,
                 found=f"{place.name} has two files of one name, or files out of its own folder",
@@ -44,10 +42,22 @@ class Archive:
                 todo="save it again",
             )
 
-    @property
-    def names(self) -> list[str]:
+        self.names = [path.removeprefix(self._root) for path in paths]
         """The names inside of the archive's own folder."""
-        return [name.removeprefix(self._root) for name in self._names]
+
+    @contextlib.contextmanager
+    def _whole(self) -> Iterator[None]:
+        try:
+            yield
+        except SpecError:
+            raise
+        except Exception as error:  # those of zipfile and its decompressors have no common root
+            raise SpecError(
+                self._place.where,
+                found=f"{self._place.name} is not a whole archive: {error}",
+                wanted="a file as PyTorch wrote it",
+                todo="copy it again",
+            ) from error
 
     def has(self, start: str) -> bool:
         """Whether a name begins so."""
@@ -55,7 +65,7 @@ class Archive:
 
     def read(self, name: str) -> bytes:
         """A small file's content; SpecError if it is large."""
-        with zipfile.ZipFile(self._place.path) as archive:
+        with self._whole(), zipfile.ZipFile(self._place.path) as archive:
             info = archive.getinfo(self._root + name)
             if info.file_size > _MOST_JSON:
                 raise SpecError(
@@ -64,6 +74,23 @@ class Archive:
                     wanted=f"at most {_MOST_JSON >> 20} MiB: it is text",
                 )
             return archive.read(info)
+
+    @contextlib.contextmanager
+    def as_written(self) -> Iterator[None]:
+        """SpecError where the archive's JSON is not what the block takes it for."""
+        try:
+            yield
+        except (LookupError, TypeError, AttributeError, ValueError, RecursionError) as error:
+            raise SpecError(
+                self._place.where,
+                found=f"the JSON in {self._place.name} does not describe a program: {type(error).__name__}: {error}",
+                wanted="a program, as torch.export.save of PyTorch 2.8 or newer writes it",
+                todo="export it again: torch.export.save(program, FILE)",
+            ) from error
+
+    def read_json(self, name: str) -> Any:
+        """A small file's value; called within `as_written`."""
+        return json.loads(self.read(name))
 
 
 @dataclass(frozen=True)

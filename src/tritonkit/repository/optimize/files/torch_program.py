@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -51,10 +50,11 @@ class ProgramFile:
     @property
     def ranges(self) -> dict[str, tuple[int, int]]:
         """The bounds of each symbol (torch.export.Dim)."""
-        return {
-            name: (one["min_val"] or 1, min(one["max_val"] or MAX_SIZE, MAX_SIZE))
-            for name, one in self._program["range_constraints"].items()
-        }
+        with self._archive.as_written():
+            return {
+                name: (one["min_val"] or 1, min(one["max_val"] or MAX_SIZE, MAX_SIZE))
+                for name, one in self._program["range_constraints"].items()
+            }
 
     @property
     def most_items(self) -> int:
@@ -81,7 +81,7 @@ class ProgramFile:
 
     @cached_property
     def _call(self) -> Any:
-        _ = self._graph  # checked before anything is loaded
+        _ = self._program  # checked before anything is loaded
         torch = need("torch", "build")
         try:
             with quiet(), step(f"PyTorch opens {self.place.name}"):
@@ -94,27 +94,31 @@ class ProgramFile:
                 todo="export it again with this PyTorch",
             ) from error
 
-    @property
-    def _graph(self) -> Any:
-        return self._program["graph_module"]
+    @cached_property
+    def _archive(self) -> Archive:
+        return Archive(self.place)
 
     @cached_property
     def _program(self) -> Any:
-        archive = Archive(self.place)
-        hold_to_program(self.place, archive)
-        if _MODEL not in archive.names:
-            models = sorted(name for name in archive.names if name.startswith("models/"))
+        hold_to_program(self.place, self._archive)
+        if _MODEL not in self._archive.names:
+            models = sorted(name for name in self._archive.names if name.startswith("models/"))
             raise BuildError(
                 self.place.where,
                 found=f"{self.place.name} holds {', '.join(models) or 'no program'}",
                 wanted="one program, as torch.export.save writes it",
                 todo="export it again: torch.export.save(program, FILE)",
             )
-        return json.loads(archive.read(_MODEL))
+        return self._archive.read_json(_MODEL)
 
     @cached_property
     def _tensors(self) -> tuple[tuple[TensorInfo, ...], tuple[TensorInfo, ...]]:
-        signature = self._graph["signature"]
+        with self._archive.as_written():
+            return self._described(self._program["graph_module"])
+
+    def _described(self, module: Any) -> tuple[tuple[TensorInfo, ...], tuple[TensorInfo, ...]]:
+        """Inputs and outputs in the JSON of a graph."""
+        signature, values = module["signature"], module["graph"]["tensor_values"]
         inputs = [one["user_input"]["arg"] for one in signature["input_specs"] if "user_input" in one]
         outputs = [one["user_output"]["arg"] for one in signature["output_specs"] if "user_output" in one]
         own = list(self.place.spec.model.network.outputs)
@@ -122,8 +126,8 @@ class ProgramFile:
         given = [self._name(argument) for argument in inputs]
         made = [self._name(argument) for argument in outputs]
         return (
-            tuple(self._tensor(name, name) for name in given),
-            tuple(self._tensor(inner, name) for inner, name in zip(made, names, strict=True)),
+            tuple(self._tensor(values[name], name) for name in given),
+            tuple(self._tensor(values[inner], name) for inner, name in zip(made, names, strict=True)),
         )
 
     def _name(self, argument: Any) -> str:
@@ -137,12 +141,11 @@ class ProgramFile:
             )
         return str(argument["as_tensor"]["name"])
 
-    def _tensor(self, inner: str, name: str) -> TensorInfo:
-        values = self._graph["graph"]["tensor_values"][inner]
-        sizes: Sequence[Any] = values["sizes"]
+    def _tensor(self, value: Any, name: str) -> TensorInfo:
+        sizes: Sequence[Any] = value["sizes"]
         return TensorInfo(
             name,
-            self._dtype(values["dtype"], name),
+            self._dtype(value["dtype"], name),
             tuple(size.get("as_int", -1) for size in sizes),
             tuple(_symbol(size["as_expr"]["expr_str"]) if "as_expr" in size else "" for size in sizes),
         )
