@@ -2,6 +2,7 @@
 
 import io
 import struct
+import tracemalloc
 import warnings
 import zlib
 
@@ -478,6 +479,18 @@ def test_linear_never_averages(size: tuple[int, int], to: tuple[int, int]) -> No
     np.testing.assert_allclose(pixels.astype(float), expected, atol=1)
     gray = Settings(height=to[1], width=to[0], resample="linear", dtype="UINT8", channels=1)
     assert decode_image(encoded(Image.fromarray(values[:, :, 0])), gray).shape == (1, to[1], to[0])
+
+
+def test_linear_takes_no_memory_for_rows_that_it_does_not_use() -> None:
+    """A few KiB of PNG may be an image of millions of rows."""
+    values = np.zeros((300_000, 1, 3), np.uint8)
+    tracemalloc.start()
+    try:
+        linear(values, (640, 640), (0.0, 0.0, 1.0, 300_000.0))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 32 << 20
 
 
 def test_linear_resizes_a_part() -> None:

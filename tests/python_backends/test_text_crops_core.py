@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,21 @@ def test_slanted_texts_are_made_straight() -> None:
     assert warped(PICTURE, (400, 120), [1, 0, 0, 0, 1, 0, 0, 0]).tolist() == PICTURE.tolist()
     beyond = warped(PICTURE, (3, 2), [1, 0, -9, 0, 1, 500, 0, 0])
     np.testing.assert_array_equal(beyond, np.tile(PICTURE[-1, 0], (2, 3, 1)))
+
+
+def test_a_wide_text_is_computed_in_parts() -> None:
+    """In columns as in rows: its pixels are the same, and only they take memory."""
+    coefficients = [1e-4, 0.3, 2, 2e-5, 0.2, 40, 0, 0]
+    tracemalloc.start()
+    try:
+        wide = warped(PICTURE, (1 << 21, 2), coefficients)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < wide.nbytes + (32 << 20)
+    start = 200_000
+    shifted = [*coefficients[:2], 2 + 1e-4 * start, *coefficients[3:5], 40 + 2e-5 * start, 0, 0]
+    np.testing.assert_array_equal(wide[:, start : start + 9], warped(PICTURE, (9, 2), shifted))
 
 
 def test_tall_texts_are_turned_counterclockwise() -> None:

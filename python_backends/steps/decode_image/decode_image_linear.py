@@ -30,10 +30,12 @@ def linear(values: np.ndarray, size: Size, box: Box) -> np.ndarray:
     step = max(1, BLOCK // (max(values.shape[1], size[0]) * values.shape[2]))
     for start in range(0, size[1], step):
         block = slice(start, start + step)
-        top_row = first[start]
-        across = _across(values[top_row : second[block][-1] + 1], columns) >> 4
-        total = (across[first[block] - top_row] * rest[block, None, None]) >> 16
-        total += (across[second[block] - top_row] * share[block, None, None]) >> 16
+        # Only the rows that are used: of a long image, millions may lie between them.
+        rows, places = np.unique([first[block], second[block]], return_inverse=True)
+        upper, lower = places.reshape(2, -1)
+        across = _across(values[rows], columns) >> 4
+        total = (across[upper] * rest[block, None, None]) >> 16
+        total += (across[lower] * share[block, None, None]) >> 16
         result[block] = (total + 2) >> 2
     return result
 

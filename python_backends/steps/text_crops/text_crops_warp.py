@@ -23,24 +23,29 @@ def warped(values: np.ndarray, size: tuple[int, int], coefficients: list[float])
         coefficients: those of `projection` from pixels of the new image to pixels of the old.
     """
     width, height = size
-    flat = values.reshape(-1, values.shape[2])
     result = np.empty((height, width, values.shape[2]), np.uint8)
-    step = max(1, BLOCK // width)
-    a, b, c, d, e, f, g, h = coefficients
-    x = np.arange(width, dtype=np.float64)
-    for start in range(0, height, step):
-        y = np.arange(start, min(height, start + step), dtype=np.float64)[:, None]
-        depth = g * x + h * y + 1
-        columns, across = _taps((a * x + b * y + c) / depth, values.shape[1])
-        rows, down = _taps((d * x + e * y + f) / depth, values.shape[0])
-        total = np.zeros((*depth.shape, values.shape[2]), np.float32)
-        for row, weight in zip(rows, down, strict=True):
-            line = sum(
-                flat[row * values.shape[1] + column] * part for column, part in zip(columns, across, strict=True)
-            )
-            total += line * weight
-        result[start : start + step] = np.clip(total + np.float32(0.5), 0, 255)
+    across = min(width, BLOCK)
+    down = BLOCK // across
+    for top in range(0, height, down):
+        for left in range(0, width, across):
+            block = result[top : top + down, left : left + across]
+            y, x = np.ogrid[top : top + block.shape[0], left : left + block.shape[1]]
+            block[...] = _sampled(values, x.astype(np.float64), y.astype(np.float64), coefficients)
     return result
+
+
+def _sampled(values: np.ndarray, x: np.ndarray, y: np.ndarray, coefficients: list[float]) -> np.ndarray:
+    """The pixels of columns x [1, width] and rows y [height, 1] of the new image: float32 [height, width, channels]."""
+    a, b, c, d, e, f, g, h = coefficients
+    flat = values.reshape(-1, values.shape[2])
+    depth = g * x + h * y + 1
+    columns, across = _taps((a * x + b * y + c) / depth, values.shape[1])
+    rows, down = _taps((d * x + e * y + f) / depth, values.shape[0])
+    total = np.zeros((*depth.shape, values.shape[2]), np.float32)
+    for row, weight in zip(rows, down, strict=True):
+        line = sum(flat[row * values.shape[1] + column] * part for column, part in zip(columns, across, strict=True))
+        total += line * weight
+    return np.clip(total + np.float32(0.5), 0, 255)
 
 
 def _taps(places: np.ndarray, size: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
