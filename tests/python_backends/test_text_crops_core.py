@@ -204,6 +204,7 @@ def test_lines_upside_down_are_turned_and_all_are_filled_up() -> None:
         ([[0, 70]], [[1, 0]], "input 'widths', item 0: found 0 of 70"),
         ([[61, 70]], [[1, 0]], "item 0: found 61 of 70, wanted 1 to the 60"),
         ([[50, 40]], [[1, 0]], "item 0: found 50 of 40"),
+        ([[40, 4097]], [[1, 0]], r"item 0: found 4097; at most 4096 are taken \(parameter max_width\)"),
         ([[40, 70], [40, 80]], [[1, 0], [1, 0]], "item 1: found 80, and 70 before"),
         ([[40, 70]], [[np.nan, 0]], "input 'scores', item 0"),
     ],
@@ -213,6 +214,13 @@ def test_widths_and_scores_that_are_none_are_refused(sizes: Any, scores: Any, me
     line = np.zeros((len(sizes), 48, 60, 3), np.uint8)
     with pytest.raises(ValueError, match=message):
         orient(line, np.array(sizes), np.array(scores, np.float32), Orient())
+
+
+@pytest.mark.parametrize("wrong", [{"height": 0}, {"max_width": 0}, {"threshold": 2.0}, {"mean": (1.0, 2.0)}])
+def test_parameters_of_orient_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
+    """The message names the parameter."""
+    with pytest.raises(ValueError, match=f"parameter {next(iter(wrong))}: found"):
+        Orient(**wrong)
 
 
 def test_the_adapter_needs_no_scores_without_a_classifier(monkeypatch: pytest.MonkeyPatch) -> None:

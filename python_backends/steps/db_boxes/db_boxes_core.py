@@ -131,9 +131,10 @@ def _text(
 def reading_order(corners: np.ndarray, same_line: float) -> list[int]:
     """The order of texts by their upper left corners [n, 2]: lines from top to bottom, each from left to right."""
     order = np.lexsort(corners.T).tolist()
+    places = corners.tolist()  # Python's own numbers are compared many times faster
     for last in range(1, len(order)):
         for place in range(last, 0, -1):
-            (x1, y1), (x2, y2) = corners[order[place - 1]], corners[order[place]]
+            (x1, y1), (x2, y2) = places[order[place - 1]], places[order[place]]
             if not (abs(y2 - y1) < same_line and x2 < x1):
                 break
             order[place - 1 : place + 1] = order[place], order[place - 1]

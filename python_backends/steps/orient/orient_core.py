@@ -14,6 +14,7 @@ class Settings:
     """The step's parameters; step.yaml explains each."""
 
     height: int = 48
+    max_width: int = 4096
     threshold: float = 0.9
     scores: bool = True
     mean: tuple[float, ...] = (0.5,)
@@ -23,7 +24,9 @@ class Settings:
         """Raise ValueError for values that the step cannot use."""
         if not 0 <= self.threshold <= 1:
             raise ValueError(f"parameter threshold: found {self.threshold}, wanted 0 to 1")
-        assert self.pixels  # noqa: S101  raises ValueError
+        if self.max_width < 1:
+            raise ValueError(f"parameter max_width: found {self.max_width}, wanted at least 1")
+        self.pixels  # noqa: B018  raises ValueError
 
     @cached_property
     def pixels(self) -> PixelSettings:
@@ -43,7 +46,7 @@ def orient(lines: np.ndarray, widths: np.ndarray, scores: np.ndarray | None, set
     Raises:
         ValueError: widths that are no line's, several widths in a request, or a score that is not finite.
     """
-    check(lines, widths)
+    check_widths(lines, widths, settings)
     if scores is not None and not np.isfinite(scores).all():
         raise ValueError(f"input 'scores', item {int(np.argmin(np.isfinite(scores).all(axis=1)))}: one is not finite")
     turned = np.zeros(len(lines), bool) if scores is None else scores[:, 1] > settings.threshold
@@ -55,13 +58,18 @@ def orient(lines: np.ndarray, widths: np.ndarray, scores: np.ndarray | None, set
     return pixels
 
 
-def check(lines: np.ndarray, widths: np.ndarray) -> None:
-    """Refuse widths that do not fit their lines."""
+def check_widths(lines: np.ndarray, widths: np.ndarray, settings: Settings) -> None:
+    """Refuse widths that do not fit their lines, or are too large."""
     for item, (width, full) in enumerate(widths.tolist()):
         if not 1 <= width <= min(full, lines.shape[2]):
             raise ValueError(
                 f"input 'widths', item {item}: found {width} of {full}, wanted 1 to the {lines.shape[2]} pixels of the"
                 " line, and at most the second"
+            )
+        if full > settings.max_width:
+            raise ValueError(
+                f"input 'widths', item {item}: found {full}; at most {settings.max_width} are taken"
+                " (parameter max_width)"
             )
         if full != widths[0, 1]:
             raise ValueError(
