@@ -113,6 +113,27 @@ def test_requirements_that_do_not_fit_each_other(
     assert "pears<3" in error.details
 
 
+@pytest.mark.parametrize(("text", "missing"), [("plums", "plums"), ("apples==3.0", "apples==3.0")])
+def test_packages_that_the_index_has_not(
+    package_index: Path, environments: Environments, write_model: WriteModel, text: str, missing: str
+) -> None:
+    """A wrong name or version is named, also next to numpy."""
+    write_wheel(package_index, "apples", "1.0")
+    write_wheel(package_index, "numpy", "1.26.4", {"numpy/__init__.py": ""})
+    error = refused(environments, spec_of(write_model, f"{{requirements: [{text}, numpy]}}"))
+    assert error.found == f"the index has no {missing}"
+
+
+def test_requirements_that_the_server_meets(
+    package_index: Path, environments: Environments, write_model: WriteModel
+) -> None:
+    """An environment without packages is one too."""
+    write_wheel(package_index, "numpy", "1.26.4", {"numpy/__init__.py": ""})
+    said: list[str] = []
+    replace(environments, say=said.append).make(spec_of(write_model, "{requirements: [numpy]}"))
+    assert said[-1] == "net: environment of 0 packages, 0 B"
+
+
 def test_code_of_packages_runs_only_where_it_is_allowed(
     package_index: Path, environments: Environments, write_model: WriteModel
 ) -> None:
@@ -171,9 +192,9 @@ def test_two_builds_at_once_make_one_environment(
     write_wheel(package_index, "apples", "1.0")
     spec = spec_of(write_model, "{requirements: [apples]}")
     said: list[str] = []
-    told = replace(environments, say=said.append)
+    heard = replace(environments, say=said.append)
     with ThreadPoolExecutor(4) as pool:
-        folders = {made.environments["net"] for made in pool.map(told.make, [spec] * 4)}
+        folders = {made.environments["net"] for made in pool.map(heard.make, [spec] * 4)}
     assert len(folders) == 1
     assert [line for line in said if "making" in line] == [said[0]]
 
@@ -261,13 +282,13 @@ def test_the_index_is_that_of_pips_configuration(monkeypatch: pytest.MonkeyPatch
 def test_passwords_are_left_out_of_words() -> None:
     """uv's words may have the address of an index."""
     assert (
-        without_secrets("at https://user:pass@host/simple or http://host/x@1")
-        == "at https://...@host/simple or http://host/x@1"
+        without_secrets("at https://user:pass@host/simple, https://user:p@ss@host/simple or http://host/x@1")
+        == "at https://...@host/simple, https://...@host/simple or http://host/x@1"
     )
 
 
 def test_the_numpy_of_servers_is_the_one_of_their_lock(project: Path) -> None:
-    """What a build takes without a server on the machine agrees with what servers have."""
+    """A build without a server on the machine takes the numpy and Python that servers have."""
     lock = (project / "python_backends" / "requirements-common.lock").read_text()
     assert f"numpy=={Interpreter().numpy} " in lock
     dockerfile = (project / "deploy" / "docker" / "Dockerfile").read_text()

@@ -175,6 +175,17 @@ def test_requests_that_triton_would_refuse(tmp_path: Path, inputs: dict[str, np.
     assert caught.value.found == found
 
 
+@pytest.mark.parametrize("data_type", ["TYPE_BF16", "TYPE_FP7"])
+def test_types_that_numpy_has_not(tmp_path: Path, data_type: str) -> None:
+    """The message names the input and its type."""
+    (tmp_path / "model.py").write_text(MODELS["double"])
+    config = {"input": [{"name": "x", "data_type": data_type, "dims": [2]}]}
+    with PythonModel(tmp_path / "model.py", config) as double, pytest.raises(InvalidInput) as caught:
+        double.predict(x=X[0])
+    assert caught.value.where == "input x"
+    assert caught.value.found == f"data_type {data_type}"
+
+
 def test_a_model_that_does_not_load(tmp_path: Path) -> None:
     """The reason is the model's own."""
     for code, found in (

@@ -100,10 +100,10 @@ class Environments:
             shutil.rmtree(place, ignore_errors=True)  # one that is not whole
             draft.rename(place)
         count = len(environment.packages)
+        names = ", ".join(f"{name} {version}" for name, version in sorted(environment.packages.items())[:8])
         self.say(
-            f"{model}: environment of {count} package{'s'[: count != 1]}, {format_bytes(environment.size_bytes)}:"
-            f" {', '.join(f'{name} {version}' for name, version in sorted(environment.packages.items())[:8])}"
-            f"{' ...' if count > 8 else ''}"
+            f"{model}: environment of {count} package{'s'[: count != 1]}, {format_bytes(environment.size_bytes)}"
+            f"{names and f': {names}'}{' ...' if count > 8 else ''}"
         )
 
     @contextmanager

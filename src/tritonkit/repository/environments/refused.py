@@ -11,8 +11,12 @@ from tritonkit.repository.modelspec.requirements import Requirements
 __all__ = ["refused"]
 
 _UNREACHABLE = re.compile(
-    r"(?i)error sending request|failed to fetch|dns error|failed to lookup|connection refused|network|timed? ?out"
+    r"(?i)error sending request|failed to fetch|dns error|failed to lookup|connection refused|\bnetwork\b|timed? ?out"
     r"|error trying to connect|client error \(connect\)"
+)
+_MISSING = re.compile(
+    r"(?P<name>\S+) was not found in the (?:package registry|provided package locations)"
+    r"|there is no version of (?P<version>\S+) and you require (?P=version),"
 )
 _NO_WHEEL = re.compile(r"building from source is disabled|no usable wheels|no wheels with a matching|--no-build")
 _FULL = re.compile(r"(?i)no space left on device|os error 28")
@@ -37,6 +41,9 @@ def refused(text: str, needed: Requirements, interpreter: Interpreter) -> BuildE
         found = f"a package has no wheel for Python {interpreter.version} on {interpreter.machine}"
         wanted = "wheels, which install without running code"
         todo = "choose a version with a wheel, or allow its code to run here: python: {sources: true}"
+    elif "No solution found" in words and (missing := _MISSING.search(words)):
+        found, wanted = f"the index has no {missing['name'] or missing['version']}", "packages that are in the index"
+        todo = f"correct the name or the version, or name another index; they are for Python {interpreter.version}"
     elif re.search(r"\bnumpy\b", words) and "No solution found" in words:
         found = "they cannot be met together with the server's numpy"
         wanted = f"versions that work with numpy {interpreter.numpy}, which Triton's Python stub has loaded"

@@ -15,7 +15,7 @@ from tritonkit.errors import BuildError
 __all__ = ["find_uv", "index_settings", "run_uv", "without_secrets"]
 
 _LARGE = re.compile(r" *Downloading (?P<name>\S+) \((?P<size>[\d.]+ ?[KMG]i?B)\)")
-_SECRET = re.compile(r"(?P<scheme>\w+://)[^/\s@]+@")
+_SECRET = re.compile(r"(?P<scheme>\w+://)[^/\s]+@")
 _PIP_NAMES = {
     "index-url": "UV_DEFAULT_INDEX",
     "extra-index-url": "UV_INDEX",
@@ -65,10 +65,10 @@ def index_settings() -> tuple[dict[str, str], list[str]]:
         if given.get(name) and variable not in os.environ
     }
     is_off = given.get("no-index", ["0"])[-1:] not in (["0"], ["false"], ["no"], ["off"])
-    words = ["--no-index"] if is_off else []
+    options = ["--no-index"] if is_off else []
     if "UV_INDEX" in settings and "UV_INDEX_STRATEGY" not in os.environ:
-        words += ["--index-strategy", "unsafe-best-match"]  # pip takes the best version of all its indexes
-    return settings, words
+        options += ["--index-strategy", "unsafe-best-match"]  # pip takes the best version of all its indexes
+    return settings, options
 
 
 def run_uv(command: Sequence[str], folder: Path, say: Callable[[str], None]) -> tuple[int, str]:
@@ -76,10 +76,10 @@ def run_uv(command: Sequence[str], folder: Path, say: Callable[[str], None]) -> 
     env = {name: value for name, value in os.environ.items() if name not in _IGNORED}
     for name in [name for name, value in env.items() if name.startswith("UV_") and not value]:
         del env[name]  # compose has no other word for "none"
-    settings, words = index_settings()
+    settings, options = index_settings()
     lines = []
     with subprocess.Popen(
-        [*command, *words],
+        [*command, *options],
         cwd=folder,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

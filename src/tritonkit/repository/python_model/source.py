@@ -64,8 +64,8 @@ def published(folder: Path) -> ModelSource:
         raise UsageError(str(folder), found="no published model", wanted=f"a folder with {CONFIG} and a version")
     version = folder / str(versions(folder)[-1])
     config = _read((folder / CONFIG).read_text(), str(folder / CONFIG))
-    beside = {path.name: path for path in folder.iterdir() if not path.name.isdigit()}
-    return ModelSource(config, {path.name: path for path in version.iterdir()}, beside)
+    model_files = {path.name: path for path in folder.iterdir() if not path.name.isdigit()}
+    return ModelSource(config, {path.name: path for path in version.iterdir()}, model_files)
 
 
 def of_project(name: str, root: Path) -> ModelSource:
