@@ -77,7 +77,7 @@ def trim(lock: str, files_of: Callable[[str], Mapping[str, str]]) -> str:
         digest = re.match(r"\s+--hash=sha256:(\w+)", line)
         if digest is None or _is_for_servers(files.get(digest[1], "")):
             lines.append(line)
-    # The last hash of a package has no backslash behind it.
+    # The last hash of a package has no backslash after it.
     return re.sub(r" \\\n(?!\s)", "\n", "".join(lines))
 
 

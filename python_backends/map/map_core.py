@@ -99,7 +99,7 @@ class Work:
 
     @property
     def form(self) -> tuple[Any, ...]:
-        """What the items of one call have in common."""
+        """The values that the items of one call share."""
         items = ((name, *self._item_shape(name)) for name in sorted(self.inputs))
         return (self.timeout, *items)
 

@@ -79,7 +79,7 @@ def test_a_tag_has_32_bits(tag: bytes) -> None:
 @settings(deadline=None)
 @given(tag=st.binary(min_size=1, max_size=7))
 def test_tags_are_read_as_protobuf_reads_them(tag: bytes) -> None:
-    """What is read here can be read by protobuf."""
+    """Protobuf reads everything that is read here."""
     try:
         entries = list(fields(tag + b"\x00" * 9))
     except (ValueError, IndexError):

@@ -221,7 +221,7 @@ def test_a_wrong_tree_is_found(tmp_path: Path, change: str) -> None:
 
 
 def test_a_file_that_the_library_cannot_read_is_said(tmp_path: Path) -> None:
-    """What the installed library refuses is served, and the note says that it was not compared."""
+    """A file that the installed library refuses is served, and the note says that it was not compared."""
     file = tmp_path / "model.json"
     models.xgboost_file(file)
     document = json.loads(file.read_text())
