@@ -104,7 +104,7 @@ def files_of(package: str) -> dict[str, str]:
     request = urllib.request.Request(  # noqa: S310  an address of https
         f"{INDEX}/{package}/", headers={"Accept": "application/vnd.pypi.simple.v1+json"}
     )
-    with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:  # noqa: S310  the same
+    with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:  # noqa: S310 # nosec B310
         return {file["hashes"]["sha256"]: file["filename"] for file in json.load(answer)["files"]}
 
 
