@@ -10,7 +10,7 @@ from typing import Any
 from tritonkit.perf.simulation import SimulatedBatcher
 from tritonkit.repository.modelspec import Spec, resolve
 from tritonkit.repository.modelspec.base import Target
-from tritonkit.repository.modelspec.model import PipelineStep
+from tritonkit.repository.modelspec.entries import PipelineStep
 from tritonkit.repository.modelspec.serving import DynamicBatching, Instances, Serving
 from tritonkit.repository.render.batching import PADDED_MAX_BATCH_SIZE
 from tritonkit.repository.render.values import ModelPlan

@@ -2,8 +2,14 @@
 
 from tritonkit.datatypes import DataType
 from tritonkit.repository.modelspec.base import FileReference, PackageFile, Tensor
+from tritonkit.repository.modelspec.entries import (
+    Example,
+    PipelineMap,
+    PipelineModel,
+    PipelineNetwork,
+    PipelineStep,
+)
 from tritonkit.repository.modelspec.files import resolve_file, resolve_folder
-from tritonkit.repository.modelspec.items import PipelineMap
 from tritonkit.repository.modelspec.load import (
     Spec,
     find_root,
@@ -16,15 +22,8 @@ from tritonkit.repository.modelspec.load import (
     read_examples,
     resolve,
 )
-from tritonkit.repository.modelspec.model import (
-    Example,
-    FreeAxis,
-    ModelFile,
-    Network,
-    PipelineModel,
-    PipelineNetwork,
-    PipelineStep,
-)
+from tritonkit.repository.modelspec.model import ModelFile
+from tritonkit.repository.modelspec.network import FreeAxis, Network
 from tritonkit.repository.modelspec.quality import Quality, SampleFiles
 from tritonkit.repository.modelspec.schema import schema_text
 from tritonkit.repository.modelspec.serving import Serving, VersionPolicy

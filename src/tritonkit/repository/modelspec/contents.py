@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tritonkit.repository.modelspec.entries import PipelineStep
 from tritonkit.repository.modelspec.load import Spec
-from tritonkit.repository.modelspec.model import PipelineStep
 
 __all__ = [
     "FolderFile",

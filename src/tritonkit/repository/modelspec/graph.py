@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tritonkit.repository.modelspec.entries import PipelineNetwork, PipelineStep
+from tritonkit.repository.modelspec.network import SOURCES
+
 if TYPE_CHECKING:
     from tritonkit.repository.modelspec.model import ModelFile
 
@@ -22,11 +25,11 @@ def check_pipeline(model: ModelFile) -> None:
     words, others = model.pipeline.count("network"), [part for part in model.pipeline if part != "network"]
     if words > 1:
         raise ValueError("pipeline has `network` twice; wanted it once, and further networks as {name:, network:}")
-    if not model.has_network and all(hasattr(part, "step") for part in others):
+    if not model.has_network and all(isinstance(part, PipelineStep) for part in others):
         raise ValueError("pipeline has no network; wanted `network` exactly once, or networks of its own")
     if model.has_network and "network" not in model.model_fields_set:
-        raise ValueError("network is missing; wanted torch, onnx, python or llm under it")
-    llm = [model.network.llm, *(part.network.llm for part in others if hasattr(part, "network"))]
+        raise ValueError(f"network is missing; wanted one of {', '.join(SOURCES)} under it")
+    llm = [model.network.llm, *(part.network.llm for part in others if isinstance(part, PipelineNetwork))]
     if model.pipeline and any(llm):
         raise ValueError("pipeline is given; wanted none for llm, which takes and gives text")
     if not model.has_network:

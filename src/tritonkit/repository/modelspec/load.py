@@ -15,9 +15,9 @@ from pydantic import ValidationError
 from tritonkit.errors import SpecError, TritonkitError, UsageError
 from tritonkit.repository.modelspec.base import FileReference, Target
 from tritonkit.repository.modelspec.document import nearest, read_document
+from tritonkit.repository.modelspec.entries import ITEM, PipelineMap, PipelineModel, PipelineNetwork, PipelineStep
 from tritonkit.repository.modelspec.files import hold_to_size, resolve_file, resolve_folder, resolve_network_file
-from tritonkit.repository.modelspec.items import ITEM, PipelineMap
-from tritonkit.repository.modelspec.model import ModelFile, PipelineModel, PipelineNetwork, PipelineStep
+from tritonkit.repository.modelspec.model import ModelFile
 from tritonkit.repository.modelspec.requirements import Requirements, own_requirements
 from tritonkit.repository.modelspec.step import ResolvedStep
 from tritonkit.repository.modelspec.steps import resolve_step

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tritonkit.errors import SpecError
+from tritonkit.repository.modelspec.entries import PipelineStep
 from tritonkit.repository.modelspec.files import hold_to_size, resolve_inside
-from tritonkit.repository.modelspec.model import PipelineStep
 from tritonkit.repository.modelspec.python import OwnPackages, check_requirement
 from tritonkit.resources import STEPS, shipped
 

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from tritonkit.datatypes import DataType
 from tritonkit.repository.modelspec.base import FileReference, Strict
-from tritonkit.repository.modelspec.model import Scalar
+from tritonkit.repository.modelspec.entries import Scalar
 from tritonkit.repository.modelspec.python import OwnPackages
 
 __all__ = ["ResolvedStep", "StepContract", "StepParameter", "StepTensor", "StepWindows"]

@@ -11,8 +11,8 @@ from tritonkit.datatypes import DataType
 from tritonkit.errors import SpecError
 from tritonkit.repository.modelspec.base import PackageFile
 from tritonkit.repository.modelspec.document import nearest, read_document
+from tritonkit.repository.modelspec.entries import PipelineStep
 from tritonkit.repository.modelspec.files import hold_to_size, resolve_file
-from tritonkit.repository.modelspec.model import PipelineStep
 from tritonkit.repository.modelspec.step import ResolvedStep, StepContract, StepParameter, StepTensor, to_text
 from tritonkit.resources import STEPS, shipped
 
