@@ -158,7 +158,7 @@ UNBATCHED = part("last", inputs="z", max_batch_size=0, file="one")
         ([FIRST, TWICE], {"outputs": ["s"]}, "pipeline s", "page_both gives y FP32 [4] and z FP32 [4] under this name"),
         ([FIRST, LAST], {"inputs": ["w"]}, "pipeline.first", "page_first takes x"),
         ([FIRST, UNBATCHED], {}, "page/model.yaml pipeline", "page_last has max_batch_size 0"),
-        ([FIRST, {**LAST, "inputs": {"w": "z"}}], {}, "pipeline.last.inputs", "no tensor 'w' among its inputs"),
+        ([FIRST, {**LAST, "inputs": {"w": "z"}}], {}, "pipeline.last.inputs", "page_last has no input 'w'"),
         ([FIRST, part("last", inputs="z", decoupled=True)], {}, "pipeline.last", "any number of responses"),
     ],
 )

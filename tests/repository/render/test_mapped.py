@@ -164,8 +164,8 @@ def test_what_runs_for_an_item_is_a_spec(write_model: WriteModel) -> None:
         ),
         (texts(count="items"), "pipeline.texts.map.count: items FP32 [-1,3,8]"),
         (texts(count="late"), "pipeline.texts.map.count: late FP32 [-1]"),
-        (texts(inputs={"x": "items", "w": "count"}), "pipeline.texts.inputs.w: the pipeline of the items has no input"),
-        (texts(outputs={"w": "z"}), "pipeline.texts.outputs.w: the pipeline of the items has no output"),
+        (texts(inputs={"x": "items", "w": "count"}), "pipeline.texts.inputs: page_texts_item has no input 'w'"),
+        (texts(outputs={"w": "z"}), "pipeline.texts.outputs: page_texts_item has no output 'w'"),
     ],
     ids=lambda value: str(value)[:60],
 )

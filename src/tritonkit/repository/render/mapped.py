@@ -11,13 +11,13 @@ from tritonkit.client.wire.signature import INDEPENDENT_ITEMS
 from tritonkit.datatypes import DataType
 from tritonkit.errors import RenderError
 from tritonkit.repository.export.artifact import Independence, TensorInfo
-from tritonkit.repository.modelspec import PipelineMap, Serving, Spec
+from tritonkit.repository.modelspec import PipelineMap, PipelineModel, PipelineNetwork, Serving, Spec
 from tritonkit.repository.modelspec.document import nearest
 from tritonkit.repository.modelspec.serving import Instances
 from tritonkit.repository.render.values import ModelPlan, Port, TensorPlan
 from tritonkit.resources import shipped
 
-__all__ = ["Mapped", "map_of"]
+__all__ = ["Mapped", "check_names", "map_of"]
 
 _FILES = ("map/model.py", "map/map_core.py", "steps/step_support.py")
 _COUNTS: tuple[DataType, ...] = ("INT32", "INT64")
@@ -59,7 +59,8 @@ def map_of(entry: PipelineMap, item: Spec, callee: ModelPlan, where: str, made: 
             no numbers of items; a name is unknown; or the callee cannot be called for one item at a time.
     """
     _check_callee(item, callee, where)
-    _check_names(entry, callee, where)
+    check_names(entry, callee, where)
+    _check_over(entry, callee, where)
     items = _items(entry, callee, made, where)
     given = [_input(tensor, entry, made, items) for tensor in callee.inputs]
     over = tuple(port.info.name for port in given if port.tensor in entry.map.over)
@@ -102,16 +103,18 @@ def _check_callee(item: Spec, callee: ModelPlan, where: str) -> None:
             )
 
 
-def _check_names(entry: PipelineMap, callee: ModelPlan, where: str) -> None:
-    """Check that the entry names tensors of the items' pipeline."""
-    for side, renamed, tensors in (("inputs", entry.inputs, callee.inputs), ("outputs", entry.outputs, callee.outputs)):
+def check_names(entry: PipelineNetwork | PipelineModel | PipelineMap, called: ModelPlan, where: str) -> None:
+    """Check that `inputs` and `outputs` of an entry name tensors of the model that it calls."""
+    for side, renamed, tensors in (("input", entry.inputs, called.inputs), ("output", entry.outputs, called.outputs)):
         names = [tensor.name for tensor in tensors]
         for name in (name for name in renamed if name not in names):
             raise RenderError(
-                f"{where}.{side}.{name}",
-                found=f"the pipeline of the items has no {side.removesuffix('s')} of that name",
-                wanted=nearest(name, names),
+                f"{where}.{side}s", found=f"{called.name} has no {side} {name!r}", wanted=nearest(name, names)
             )
+
+
+def _check_over(entry: PipelineMap, callee: ModelPlan, where: str) -> None:
+    """Check that the items' pipeline takes the tensors that the map is over."""
     taken = [entry.inputs.get(tensor.name, tensor.name) for tensor in callee.inputs]
     for name in (name for name in entry.map.over if name not in taken):
         raise RenderError(

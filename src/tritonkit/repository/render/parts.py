@@ -22,7 +22,6 @@ from tritonkit.repository.modelspec import (
     Spec,
     resolve_file,
 )
-from tritonkit.repository.modelspec.document import nearest
 from tritonkit.repository.modelspec.engines import EngineName
 from tritonkit.repository.modelspec.fields import Fields
 from tritonkit.repository.modelspec.sequences import SequenceBatching
@@ -36,7 +35,7 @@ from tritonkit.repository.render.engines import (
     engine_texts,
 )
 from tritonkit.repository.render.language import generation_of
-from tritonkit.repository.render.mapped import map_of
+from tritonkit.repository.render.mapped import check_names, map_of
 from tritonkit.repository.render.step_code import step_code
 from tritonkit.repository.render.step_sequences import with_sequences
 from tritonkit.repository.render.values import Kind, ModelPlan, Port
@@ -143,14 +142,7 @@ def read_parts(spec: Spec, artifact: Artifact, members: Mapping[str, ModelPlan])
 def _member(entry: PipelineNetwork | PipelineModel, plan: ModelPlan, spec: Spec) -> Part:
     """The model of another spec, with the tensors that its callers see."""
     section = f"pipeline.{entry.key}"
-    for side, names, tensors in (("inputs", entry.inputs, plan.inputs), ("outputs", entry.outputs, plan.outputs)):
-        there = [tensor.name for tensor in tensors]
-        if unknown := [name for name in names if name not in there]:
-            raise RenderError(
-                f"{spec.file} {section}.{side}",
-                found=f"{plan.name} has no tensor {unknown[0]!r} among its {side}",
-                wanted=nearest(unknown[0], there),
-            )
+    check_names(entry, plan, f"{spec.file} {section}")
     return Part(
         plan.name,
         section,
