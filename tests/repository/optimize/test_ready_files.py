@@ -189,7 +189,7 @@ def linear() -> Any:
     [
         (lambda: torch_saved(linear().state_dict()), "weights without a network (a state_dict)"),
         (lambda: torch_saved(linear()), "a pickle of torch.nn.modules.linear.Linear, which runs code"),
-        (lambda: pickle.dumps(print), "a pickle of ?, which runs code"),
+        (lambda: pickle.dumps(print), "is a pickle, which runs code"),
     ],
     ids=["weights", "module", "pickle"],
 )
@@ -211,6 +211,9 @@ def test_a_pickle_is_not_taken_for_torchscript(
         ("model.tflite", b"\0\0\0\0TFL3", "network: {onnx: model.tflite}"),
         ("model.safetensors", b"\x08\0\0\0", "weights: model.safetensors"),
         ("model.ubj", b"{", "tritonkit new NAME --tree model.ubj"),
+        ("model.txt", b"tree\n", "tritonkit new NAME --tree model.txt"),
+        ("model.pkl", pickle.dumps(print), "tritonkit new NAME --tree model.pkl"),
+        ("model.plan", b"", "copy it again"),
         ("model.dat", b"1234", "name a TorchScript file"),
     ],
 )

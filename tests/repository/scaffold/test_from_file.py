@@ -8,7 +8,7 @@ import pytest
 
 from tests.repository.optimize.ready_files import program, script, write_graph
 from tests.repository.optimize.small_specs import built
-from tritonkit.errors import UsageError
+from tritonkit.errors import BuildError, UsageError
 from tritonkit.repository.export import BuildCache
 from tritonkit.repository.modelspec import load
 from tritonkit.repository.scaffold import new_from_file, new_from_triton
@@ -51,6 +51,24 @@ def test_a_file_of_another_kind_is_a_mistake_on_the_command_line(root: Path, tmp
     with pytest.raises(UsageError, match=r"(?s)--file .*net\.onnx.*an ONNX file.*onnx: net\.onnx"):
         new_from_file(root, "net", tmp_path / "net.onnx")
     assert not list((root / "models").iterdir())
+
+
+def test_a_folder_is_named_with_the_option_for_it(root: Path, tmp_path: Path) -> None:
+    """A model in Triton's layout, a SavedModel, and a checkpoint."""
+    for file, option in (("config.pbtxt", "--triton"), ("saved_model.pb", "--keras"), ("config.json", "--hf")):
+        folder = tmp_path / option
+        folder.mkdir()
+        (folder / file).write_bytes(b"")
+        with pytest.raises(UsageError, match=f"(?s)a folder.*new NAME {option}"):
+            new_from_file(root, "net", folder)
+
+
+def test_a_network_without_an_input_is_refused(root: Path, tmp_path: Path) -> None:
+    """Nothing could be sent to it."""
+    (tmp_path / "net.xml").write_text('<net name="n" version="11"><layers></layers></net>')
+    (tmp_path / "net.bin").write_bytes(b"")
+    with pytest.raises(BuildError, match=r"net\.xml has no input"):
+        new_from_file(root, "net", tmp_path / "net.xml")
 
 
 def test_a_plan_is_not_guessed(root: Path, tmp_path: Path) -> None:

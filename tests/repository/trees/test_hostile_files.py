@@ -7,7 +7,6 @@ import json
 import pickle
 import re
 import struct
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +43,11 @@ shrinkage=1
 
 
 end of trees
+
+parameters:
+[boosting: gbdt]
+
+end of parameters
 
 pandas_categorical:null
 """
@@ -263,7 +267,8 @@ def test_a_tree_may_be_deep_and_not_too_deep(tmp_path: Path) -> None:
         ("version=v4\n", "", "version"),
         ("version=v4", "version=", "version: none"),
         ("num_leaves=3", "num_leaves=", "num_leaves: ''"),
-        ("end of trees", "end", "ends within"),
+        ("end of trees", "end", "ends within its trees"),
+        ("end of parameters", "end", "ends within its parameters"),
         ("max_feature_idx=1", "max_feature_idx=x", "max_feature_idx"),
         ("max_feature_idx=1", "max_feature_idx=0", "column 1|names"),
         ("num_tree_per_iteration=1", "num_tree_per_iteration=0", "num_tree_per_iteration"),
@@ -330,7 +335,8 @@ def test_a_damaged_file_of_catboost(tmp_path: Path, path: str, value: Any, words
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"", "another format"),
+        (b"", "an empty file"),
+        (b"\x1f\x8b\x08", "gzip"),
         (b"binf\0\0", "old binary format"),
         (b"CBM1\0", "CatBoost's own binary"),
         (b"\x89HDF\r\n", "HDF5"),
@@ -416,13 +422,8 @@ def test_every_cut_of_a_file_is_refused(tmp_path: Path) -> None:
     whole = pack(xgboost())
     file.write_bytes(whole)
     assert read_forest(file).features == 2
-    texts: list[tuple[bytes, Callable[[int], bytes]]] = [
-        (whole, lambda cut: whole[:cut]),
-        (json.dumps(xgboost()).encode(), lambda cut: json.dumps(xgboost()).encode()[:cut]),
-        (LIGHTGBM.encode(), lambda cut: LIGHTGBM.encode()[:cut]),
-    ]
-    for content, cut_at in texts:
-        end = content.find(b"\nend of trees")
-        for cut in range(1, end if end > 0 else len(content), 41):
-            file.write_bytes(cut_at(cut))
+    trees_of_lightgbm = LIGHTGBM.partition("\nend of trees")[0]
+    for content in (whole, json.dumps(xgboost()).encode(), trees_of_lightgbm.encode()):
+        for cut in range(1, len(content), 41):
+            file.write_bytes(content[:cut])
             refused(file)

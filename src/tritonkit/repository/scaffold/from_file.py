@@ -39,9 +39,12 @@ def new_from_file(root: Path, name: str, file: Path, inputs: Sequence[str] = ())
         UsageError: no backend serves such a file.
     """
     refuse_taken(root, name)
+    if file.is_dir():
+        option = "--triton" if (file / CONFIG).is_file() else "--keras" if (file / SAVED_MODEL).is_file() else "--hf"
+        todo = f"name a file, or give the folder to tritonkit new NAME {option}"
+        raise UsageError(f"--file {file}", found="a folder", wanted="a network's file", todo=todo)
     if not file.is_file():
-        way = "tritonkit new NAME --keras FOLDER" if (file / SAVED_MODEL).is_file() else "name a file"
-        raise UsageError("--file", found=f"there is no file {file}", wanted="a network's file", todo=way)
+        raise UsageError(f"--file {file}", found="there is no such file", wanted="a network's file")
     with _as_option("--file", file):
         kind = kind_of(_spec(name, file))
         if kind == "tensorrt":

@@ -36,7 +36,7 @@ def new_from_keras(root: Path, name: str, file: Path, say: Callable[[str], None]
     _hold_to_layers(file, _config(file))
     with tempfile.TemporaryDirectory(prefix="tritonkit-") as folder:
         say(f"{file.name}: Keras exports it to ONNX, which takes up to a minute ...")
-        return new_from_onnx(root, name, _exported(file, Path(folder)))
+        return new_from_onnx(root, name, _exported(file, Path(folder)), f"--keras {file}")
 
 
 def _config(file: Path) -> Any:

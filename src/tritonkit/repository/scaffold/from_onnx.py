@@ -16,23 +16,26 @@ from tritonkit.repository.scaffold.folder import refuse_taken, write_folder
 __all__ = ["new_from_onnx"]
 
 
-def new_from_onnx(root: Path, name: str, file: Path) -> Path:
+def new_from_onnx(root: Path, name: str, file: Path, where: str = "--onnx") -> Path:
     """A folder below `models/` that serves an ONNX file; it batches if the file's axis 0 is free.
 
     Files that hold weights of the ONNX file come along.
+
+    Args:
+        where: the option of the command line that named the file, for errors.
     """
     refuse_taken(root, name)
     if not file.is_file():
-        raise UsageError("--onnx", found=f"there is no file {file}")
-    model = check_file(file, "--onnx")
-    signature = read_signature(model, "--onnx", batched=False)
+        raise UsageError(where, found=f"there is no file {file}")
+    model = check_file(file, where)
+    signature = read_signature(model, where, batched=False)
     batched = all(t.shape and t.shape[0] == -1 for t in (*signature.inputs, *signature.outputs))
     settings: dict[str, Any] = {"network": {"onnx": file.name}}
     if not batched:
         settings["serving"] = {"max_batch_size": 0}
     inputs = _without_batch(signature) if batched else signature.inputs
     comments = (network_comments(inputs), other_comments(inputs, batched))
-    external = data_files(tensors(model), file, "--onnx")
+    external = data_files(tensors(model), file, where)
     names = flat_names(external, file.name)
     files = {names[location]: path for location, path in external.items()}
     code = {}

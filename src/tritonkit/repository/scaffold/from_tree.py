@@ -89,7 +89,7 @@ def _from_onnx(root: Path, name: str, file: Path, kind: str, say: Callable[[str]
     with tempfile.TemporaryDirectory() as scratch:
         made = Path(scratch) / (file.name if kind == "onnx" else _FILE)
         made.write_bytes(without_zipmap(file) if kind == "onnx" else onnx_of_skops(file, say))
-        return new_from_onnx(root, name, made)
+        return new_from_onnx(root, name, made, "")
 
 
 def _entry(forest: Forest, column: int) -> dict[str, Any]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tritonkit.errors import UsageError
 from tritonkit.extras import need
 from tritonkit.repository.export.onnx_bounds import load_onnx
+from tritonkit.repository.export.onnx_kinds import explain_unreadable
+from tritonkit.text import first_line
 
 __all__ = ["without_zipmap"]
 
@@ -16,13 +17,13 @@ def without_zipmap(file: Path) -> bytes:
     """The file with each ZipMap's input in the place of its output; the columns are the classes in their order.
 
     Raises:
-        UsageError: the file is not ONNX.
+        BuildError: the file is not ONNX.
     """
     onnx = need("onnx", "onnx")
     try:
         model = load_onnx(file, "")
     except Exception as error:  # protobuf's own, and those of damaged files
-        raise UsageError("", found="it cannot be read as ONNX", wanted="an ONNX file", details=str(error)) from None
+        raise explain_unreadable(file, "", first_line(error)) from None
     outputs = {value.name: value for value in model.graph.output}
     for place, node in enumerate(model.graph.node):
         if node.op_type != "ZipMap" or node.domain != "ai.onnx.ml" or node.output[0] not in outputs:

@@ -52,8 +52,7 @@ def read_lightgbm(text: str) -> Forest:
         UsageError: it lacks something or has it in another form; the error's place says which tree and key.
     """
     head, *blocks = re.split(r"^Tree=", text.partition("\nend of trees")[0], flags=re.MULTILINE)
-    if "\nend of trees" not in text:
-        raise UsageError("", found="the file ends within its trees", wanted="the line `end of trees`")
+    _hold_whole(text)
     header = _fields(head)
     if header.get("version") not in _VERSIONS:
         raise UsageError("version", found=header.get("version") or "none", wanted=f"one of {', '.join(_VERSIONS)}")
@@ -82,6 +81,18 @@ def read_lightgbm(text: str) -> Forest:
         fractions=True,
         notes=notes,
     )
+
+
+def _hold_whole(text: str) -> None:
+    """UsageError for a file that is cut off. LightGBM itself crashes on one that ends within its parameters."""
+    for part, begun in (("trees", True), ("parameters", "\nparameters:" in text)):
+        if begun and f"\nend of {part}" not in text:
+            raise UsageError(
+                "",
+                found=f"the file ends within its {part}",
+                wanted=f"the line `end of {part}`",
+                todo="copy it again, or save the model again",
+            )
 
 
 def _trees(blocks: Sequence[str], per_round: int) -> tuple[list[Tree], set[int]]:

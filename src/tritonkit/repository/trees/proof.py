@@ -12,6 +12,7 @@ import numpy as np
 
 from tritonkit.errors import UsageError
 from tritonkit.extras import need
+from tritonkit.repository.export.quiet import quiet
 from tritonkit.repository.trees.forest import Forest
 from tritonkit.repository.trees.running import run_file
 from tritonkit.repository.trees.to_onnx import INPUT, OUTPUT, onnx_of
@@ -65,7 +66,7 @@ def proven(file: Path, forest: Forest, missing: float | None = None) -> Proof:
     if missing is not None:
         rows[np.random.default_rng(1).random(rows.shape) < _MISSING] = missing
     try:
-        with step(f"{name} predicts"):
+        with quiet(), step(f"{name} predicts"):
             predict = _LIBRARIES[name](file, forest, missing)
             sums, answers = (np.asarray(one, np.float64).reshape(len(rows), -1) for one in predict(rows))
     except Exception as error:  # the libraries' errors have no common root

@@ -31,12 +31,16 @@ _BEGINNINGS = (
     (b"CBM1", "CatBoost's own binary format", 'save it as JSON: model.save_model("model.json", format="json")'),
     (b"binf", "XGBoost's old binary format", "load it with XGBoost 3.0 or older and " + _SAVE_XGBOOST),
     (b"bs64", "XGBoost's old binary format", "load it with XGBoost 3.0 or older and " + _SAVE_XGBOOST),
-    (b"\x89HDF", "an HDF5 file", "for a neural network use --onnx or --torch"),
+    (b"\x89HDF", "an HDF5 file", "save a network of Keras as .keras, and use --keras"),
+    (b"\x1f\x8b", "a gzip archive", "unpack it"),
 )
 _ENDINGS = {
     ".safetensors": ("weights of a neural network", "use --hf, --llm, or --torch with --weights"),
-    ".pt": ("PyTorch's format", "use --torch with --weights, or export it and use --onnx"),
-    ".pth": ("PyTorch's format", "use --torch with --weights, or export it and use --onnx"),
+    ".keras": ("a network of Keras", "use --keras"),
+    ".pt": ("PyTorch's format", "use --torch with --weights, or --file for TorchScript"),
+    ".pt2": ("a program of torch.export", "use --file"),
+    ".pth": ("PyTorch's format", "use --torch with --weights, or --file for TorchScript"),
+    ".xml": ("a network of OpenVINO", "use --file"),
 }
 """Endings of neural networks' files -> the kind, and the option for it."""
 
@@ -55,8 +59,9 @@ def kind_of(file: Path) -> str:
         raise UsageError("", found="a folder", wanted=_KNOWN, todo="for a checkpoint use --hf or --llm")
     if not stat.S_ISREG(state.st_mode):
         raise UsageError("", found="not a regular file", wanted=_KNOWN, todo="copy it")
-    if state.st_size > MAX_BYTES:
-        raise UsageError("", found=f"{state.st_size} bytes", wanted=f"at most {MAX_BYTES}")
+    if not 0 < state.st_size <= MAX_BYTES:
+        found = f"{state.st_size} bytes" if state.st_size else "an empty file"
+        raise UsageError("", found=found, wanted=f"at most {MAX_BYTES} bytes" if state.st_size else _KNOWN)
     with file.open("rb") as opened:
         first = opened.read(64)
     if file.suffix in _ENDINGS:

@@ -107,7 +107,7 @@ def _opened(file: Path) -> Any:
                 "",
                 found=f"it cannot be read as a skops file: {first_line(error)}",
                 wanted="a file of skops.io.dump",
-                todo="for PyTorch's format use --torch with --weights",
+                todo="save it again, or use --file or --keras for an archive of PyTorch or Keras",
             ) from None
     raise UsageError(
         "",

@@ -29,6 +29,10 @@ _HEAD = 4096
 _GRAPH = re.compile(rb"\A(\xef\xbb\xbf)?\s*(<\?xml[^>]*>)?\s*(<!--.*?-->\s*)*<net\b", re.DOTALL)
 _PLANS = (".engine", ".plan", ".trt")
 _TORCH = "network: {torch: network:build, weights: FILE}, with a network.py that makes the module"
+_PICKLE = (
+    "a pickle",
+    "tritonkit new NAME --tree FILE names the files for trees and scikit-learn; for weights of PyTorch " + _TORCH,
+)
 _ELSEWHERE: Mapping[str, tuple[str, str]] = {
     ".bin": ("weights", "name the .xml of an OpenVINO network; " + _TORCH),
     ".cbm": ("a model of CatBoost", "tritonkit new NAME --tree FILE"),
@@ -38,14 +42,19 @@ _ELSEWHERE: Mapping[str, tuple[str, str]] = {
         "a network of Keras as HDF5",
         "save it as FILE.keras with Keras 3, then tritonkit new NAME --keras FILE.keras",
     ),
+    ".joblib": _PICKLE,
     ".json": ("JSON", "tritonkit new NAME --tree FILE for trees of XGBoost"),
     ".keras": ("a network of Keras", "tritonkit new NAME --keras FILE"),
     ".onnx": ("an ONNX file", "network: {onnx: FILE}, which has variants and a quality gate"),
     ".ort": ("a network of ONNX Runtime's mobile form", "network: {onnx: FILE}, with the file that it was made from"),
+    ".pickle": _PICKLE,
+    ".pkl": _PICKLE,
     ".pb": ("a graph of TensorFlow", "python -m tf2onnx.convert, then network: {onnx: FILE}"),
     ".py": ("Python", "network: {python: FILE} for a model of the python backend"),
     ".safetensors": ("weights", _TORCH),
+    ".skops": ("a pipeline of scikit-learn", "tritonkit new NAME --tree FILE"),
     ".tflite": ("a network for edge devices", "network: {onnx: FILE}, with the network that it was made from"),
+    ".txt": ("text", "tritonkit new NAME --tree FILE for trees of LightGBM"),
     ".ubj": ("a model of XGBoost", "tritonkit new NAME --tree FILE"),
 }
 """Ending of a file that is not a ready-made network -> its kind, and the way to serve it."""
@@ -82,13 +91,15 @@ def place_of(spec: Spec) -> Place:
 def _kind(place: Place, *, plans: bool) -> str:
     with place.path.open("rb") as stream:
         head = stream.read(_HEAD)
+    if not head:
+        raise _refused(place, "an empty file", "copy it again")
+    ending = place.path.suffix.lower()
     if head.startswith(b"PK\x03\x04"):
         return _archive(place)
     if _GRAPH.match(head):
         return "openvino"
     if head.startswith(b"\x80") and head[1:2] in b"\x02\x03\x04\x05":
-        raise _refused(place, _pickle(place.path), _TORCH)
-    ending = place.path.suffix.lower()
+        raise _refused(place, _pickle(place.path), _ELSEWHERE.get(ending, ("", _TORCH))[1])
     if ending in _PLANS or plans:
         return "tensorrt"
     what, way = _ELSEWHERE.get(ending, ("a file of no kind that is known here", _ways()))
@@ -111,7 +122,8 @@ def _archive(place: Place) -> str:
         return "torchscript"
     if "data.pkl" in archive.names:
         raise _refused(place, pickled(archive.read("data.pkl")).words, _TORCH)
-    raise _refused(place, "a ZIP archive of no kind that is known here", _ways())
+    unknown = ("a ZIP archive of no kind that is known here", _ways())
+    raise _refused(place, *_ELSEWHERE.get(place.path.suffix.lower(), unknown))
 
 
 def _pickle(path: Path) -> str:

@@ -80,6 +80,11 @@ def told(place: Place, inputs: Sequence[TensorInfo], outputs: Sequence[TensorInf
 
     `inputs` and `outputs` have all axes of the file.
     """
+    for side, tensors in (("input", inputs), ("output", outputs)):
+        if not tensors:
+            raise BuildError(
+                place.where, found=f"{place.name} has no {side}", wanted="a network with inputs and outputs"
+            )
     if batched:
         inputs, outputs = ([replace(t, shape=t.shape[1:], axes=t.axis_names[1:]) for t in x] for x in (inputs, outputs))
     return check_against_spec(Signature(tuple(inputs), tuple(outputs), batched), place.spec, place.name)

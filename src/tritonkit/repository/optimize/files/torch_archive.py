@@ -20,6 +20,7 @@ __all__ = ["Archive", "Pickled", "pickled"]
 _MOST_JSON = 64 << 20
 _TENSORS = re.compile(r"(collections OrderedDict|torch\._utils _rebuild_\w+|torch \w+Storage|torch\.\w+ \w+Storage)$")
 """Globals in a pickle of weights alone, as pickletools names them."""
+_UNKNOWN = "?"
 
 
 class Archive:
@@ -106,17 +107,18 @@ def pickled(content: bytes) -> Pickled:
     names = list(_globals(content))
     others = [name for name in names if not _TENSORS.fullmatch(name)]
     if others:
-        return Pickled(f"a pickle of {others[0].replace(' ', '.')}, which runs code where it is read", True)
+        of = "" if _UNKNOWN in others else f" of {others[0].replace(' ', '.')}"
+        return Pickled(f"a pickle{of}, which runs code where it is read", True)
     return Pickled("weights without a network (a state_dict)", False)
 
 
 def _globals(content: bytes) -> Iterator[str]:
-    """`module name` of everything that a pickle imports; "?" for a name on its stack."""
+    """`module name` of everything that a pickle imports; `_UNKNOWN` for a name on its stack."""
     try:
         for operation, argument, _ in pickletools.genops(io.BytesIO(content)):
             if operation.name in ("GLOBAL", "INST"):
                 yield str(argument)
             elif operation.name in ("STACK_GLOBAL", "EXT1", "EXT2", "EXT4"):
-                yield "?"  # torch.save writes none of these
+                yield _UNKNOWN  # torch.save writes none of these
     except (ValueError, IndexError, UnicodeDecodeError):
-        yield "?"
+        yield _UNKNOWN

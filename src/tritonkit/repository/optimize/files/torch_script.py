@@ -86,6 +86,8 @@ class TorchScriptFile:
         kinds = [argument for argument in schema.arguments[1:] if "Tensor" not in str(argument.type)]
         if kinds and not all(argument.has_default_value() for argument in kinds):
             raise self._refused(f"its argument {kinds[0].name} is {kinds[0].type}", "tensors alone as arguments")
+        if not schema.arguments[1:]:
+            raise self._refused("its forward takes no argument", "a tensor as argument at least")
         returned = ", ".join(str(result.type) for result in schema.returns)
         if not _RETURNED.fullmatch(returned):
             raise self._refused(f"its forward returns {returned}", "a tensor, or a tuple or a list of tensors")
