@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import json
 import logging
-import struct
 import threading
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from triton_python_types import deserialize_bytes_tensor as deserialize_bytes_tensor
+from triton_python_types import numpy_to_triton_type as numpy_to_triton_type
+from triton_python_types import serialize_byte_tensor as serialize_byte_tensor
+from triton_python_types import triton_string_to_numpy as triton_string_to_numpy
+from triton_python_types import triton_to_numpy_type as triton_to_numpy_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,23 +28,6 @@ TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1
 TRITONSERVER_REQUEST_RELEASE_ALL = 1
 TRITONSERVER_REQUEST_RELEASE_RESCHEDULE = 2
 TRITONSERVER_MEMORY_CPU, TRITONSERVER_MEMORY_GPU = 0, 2
-
-TYPES: dict[str, Any] = {
-    "BOOL": np.bool_,
-    "UINT8": np.uint8,
-    "UINT16": np.uint16,
-    "UINT32": np.uint32,
-    "UINT64": np.uint64,
-    "INT8": np.int8,
-    "INT16": np.int16,
-    "INT32": np.int32,
-    "INT64": np.int64,
-    "FP16": np.float16,
-    "FP32": np.float32,
-    "FP64": np.float64,
-    "BYTES": np.object_,
-}
-"""Names in requests; configurations call BYTES a string. Triton numbers them in this order, from 1."""
 
 SET_AFTER_IMPORT = (
     "InferenceRequest",
@@ -405,44 +392,6 @@ def get_output_config_by_name(model_config: Mapping[str, Any], name: str) -> Any
 def using_decoupled_model_transaction_policy(model_config: Mapping[str, Any]) -> bool:
     """Whether a request may have any number of responses."""
     return bool(model_config.get("model_transaction_policy", {}).get("decoupled", False))
-
-
-def triton_string_to_numpy(triton_type_string: str) -> Any:
-    """The numpy type of a datatype such as `TYPE_FP32`."""
-    datatype = triton_type_string.removeprefix("TYPE_")
-    return TYPES["BYTES" if datatype == "STRING" else datatype]
-
-
-def triton_to_numpy_type(data_type: int) -> Any:
-    """The numpy type of a datatype's number."""
-    return dict(enumerate(TYPES.values(), 1)).get(data_type)
-
-
-def numpy_to_triton_type(data_type: Any) -> Any:
-    """The number of a numpy type; None for one that Triton has not."""
-    if data_type == np.bytes_ or np.dtype(data_type).kind == "S":
-        return 13
-    return next((number for number, known in enumerate(TYPES.values(), 1) if data_type == known), None)
-
-
-def serialize_byte_tensor(input_tensor: np.ndarray) -> Any:
-    """The elements of an array of texts as bytes, each after its length."""
-    if input_tensor.size == 0:
-        return ()
-    if input_tensor.dtype.kind not in "OS":
-        return None
-    items = (item if isinstance(item, bytes) else str(item).encode() for item in input_tensor.ravel().tolist())
-    return b"".join(struct.pack("<I", len(item)) + item for item in items)
-
-
-def deserialize_bytes_tensor(encoded_tensor: bytes) -> np.ndarray:
-    """The texts in such bytes."""
-    texts, place = [], 0
-    while place < len(encoded_tensor):
-        (length,) = struct.unpack_from("<I", encoded_tensor, place)
-        texts.append(bytes(encoded_tensor[place + 4 : place + 4 + length]))
-        place += 4 + length
-    return np.array(texts, dtype=np.object_)
 
 
 def is_model_ready(model_name: str, model_version: str = "") -> bool:

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-from triton_python_backend_utils import TYPES
+from triton_python_types import TYPES
 
 from tritonkit_lambda.errors import RefusedRequest
 

@@ -16,11 +16,10 @@ from typing import Any
 
 from tritonkit.resources import shipped
 
-__all__ = ["STAND_IN", "TRITON", "PlainModules"]
+__all__ = ["STAND_IN", "PlainModules"]
 
-TRITON = "triton_python_backend_utils"
-STAND_IN = f"deploy/lambda/{TRITON}.py"
-"""The shipped module that stands for Triton's."""
+STAND_IN = {name: f"deploy/lambda/{name}.py" for name in ("triton_python_types", "triton_python_backend_utils")}
+"""The shipped modules that stand for Triton's, which is the last and imports the others."""
 
 
 class PlainModules:
@@ -35,7 +34,7 @@ class PlainModules:
         self._modules: dict[str, Any] = {}
         names = {file.stem for folder in self._folders for file in folder.glob("*.py")}
         names |= {file.parent.name for folder in self._folders for file in folder.glob("*/__init__.py")}
-        self._names = frozenset(names | {"model", TRITON})
+        self._names = frozenset(names | {"model", *STAND_IN})
 
     @contextlib.contextmanager
     def inside(self) -> Iterator[None]:
@@ -69,4 +68,4 @@ class PlainModules:
 
     def load_triton(self) -> Any:
         """The stand-in of Triton's module."""
-        return self.load(TRITON, shipped(STAND_IN))
+        return [self.load(name, shipped(file)) for name, file in STAND_IN.items()][-1]

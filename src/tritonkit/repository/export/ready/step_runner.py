@@ -154,7 +154,7 @@ class StepRunner:
 def importable_code(step: ResolvedStep) -> list[Path]:
     """All Python files that a step may import by plain names, the stand-in of Triton's module included."""
     files = [file for folder in _folders(step) for file in sorted(folder.glob("*.py"))]
-    return [*files, shipped(STAND_IN)]
+    return [*files, *map(shipped, STAND_IN.values())]
 
 
 def _folders(step: ResolvedStep) -> list[Path]:
