@@ -58,21 +58,32 @@ def classifier(place: Kitchen, small: bool) -> list[Item]:
     """ResNet-18, whose size is that of the page."""
     place.environment = {**place.environment, **vision.environment()}
     vision.torchvision_says(place.folder / "resnet18.pth", place.folder / "reference", [])
+    return labeled(place, "classifier", 1000)
+
+
+def labeled(place: Kitchen, model: str, count: int) -> list[Item]:
+    """Pictures, with the files of a classifier that its page puts into the model's folder."""
     items = pictures()
     place.ahead = {
-        "models/classifier/labels.txt": "\n".join(f"label {number}" for number in range(1000)).encode(),
-        "models/classifier/photo.jpg": items[0]["image"],
+        f"models/{model}/labels.txt": "\n".join(f"label {number}" for number in range(count)).encode(),
+        f"models/{model}/photo.jpg": items[0]["image"],
     }
     return items
+
+
+def written(folder: Path, items: Sequence[Item]) -> list[Path]:
+    """The pictures as files."""
+    files = [folder / f"{number:02}.jpg" for number in range(len(items))]
+    for file, item in zip(files, items, strict=True):
+        file.write_bytes(item["image"])
+    return files
 
 
 def classes(folder: Path, items: Sequence[Item]) -> list[Answer]:
     """The three best classes of torchvision's own transforms and network."""
     import torch
 
-    files = [folder / f"{number:02}.jpg" for number in range(len(items))]
-    for file, item in zip(files, items, strict=True):
-        file.write_bytes(item["image"])
+    files = written(folder, items)
     vision.torchvision_says(folder / "resnet18.pth", folder / "reference", files)
     best = torch.load(folder / "reference", weights_only=True).topk(3)
     rows = zip(best.values.tolist(), best.indices.tolist(), strict=True)
@@ -223,24 +234,17 @@ def keras_classifier(place: Kitchen, small: bool) -> list[Item]:
     """A classifier of Keras, of the size of MobileNet V2."""
     run = [sys.executable, KERAS, place.folder / "flowers.keras", "small" if small else "whole"]
     subprocess.run(run, check=True)
-    items = pictures()
-    place.ahead = {
-        "models/flowers/labels.txt": "\n".join(f"flower {number}" for number in range(5)).encode(),
-        "models/flowers/photo.jpg": items[0]["image"],
-    }
-    return items
+    return labeled(place, "flowers", 5)
 
 
 def keras_classes(folder: Path, items: Sequence[Item]) -> list[Answer]:
     """The three best classes of Keras's own network."""
-    files = [folder / f"{number:02}.jpg" for number in range(len(items))]
-    for file, item in zip(files, items, strict=True):
-        file.write_bytes(item["image"])
+    files = written(folder, items)
     answers = folder / "answers.npy"
     subprocess.run([sys.executable, KERAS, folder / "flowers.keras", answers, *files], check=True)
     rows = np.load(answers)
     best = np.argsort(-rows, axis=1)[:, :3]
-    return [Answer(row[one], [f"flower {number}" for number in one]) for row, one in zip(rows, best, strict=True)]
+    return [Answer(row[one], [f"label {number}" for number in one]) for row, one in zip(rows, best, strict=True)]
 
 
 def masked(reply: Reply) -> Answer:
