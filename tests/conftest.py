@@ -55,6 +55,11 @@ _CHROMIUM = [
 ]
 
 
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Long bytes are named by their length. An archive holds the time, and each worker would collect other tests."""
+    return f"{len(val)}-bytes" if isinstance(val, bytes) and len(val) > 32 else None
+
+
 @pytest.fixture(scope="session")
 def project() -> Path:
     """The project's folder."""
