@@ -40,9 +40,10 @@ def test_a_batch_counts_with_inputs_outputs_gaps_and_growth(tmp_path: Path) -> N
     assert need.bytes_each == (25 + 1) * MIB
 
 
-@pytest.mark.parametrize(("in_flight", "twice"), [(16, 4), (17, 5), (64, 8)])
-def test_items_in_calls_count_twice(tmp_path: Path, in_flight: int, twice: int) -> None:
-    """A map of 4 items in 8 rows of 1 MiB, with a bound on the items in calls: they are in its region a second time."""
+@pytest.mark.parametrize(("in_flight", "twice"), [(16, 4), (17, 5), (64, 8), ("few", 0), ("-1", 0), ("", 0)])
+def test_items_in_calls_count_twice(tmp_path: Path, in_flight: int | str, twice: int) -> None:
+    """A map of 4 items in 8 rows of 1 MiB, with a bound on the items in calls: they are in its region a second time.
+    A model that only has parameters of a map's names is no map."""
     more = "".join(
         f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }}\n'
         for key, value in {"callee": "net", "over": "x", "max_in_flight": str(in_flight)}.items()

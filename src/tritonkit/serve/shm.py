@@ -245,7 +245,9 @@ def _need(model: ServedModel, axes: _Axes) -> int:
 def _rows_in_calls(model: ServedModel, axes: _Axes, rows: int) -> int:
     """Rows of a map whose items are in calls: their inputs and outputs are in its region a second time."""
     parameters = {key: value.string_value for key, value in model.config.parameters.items()}
-    if not {"callee", "over", "max_in_flight"} <= parameters.keys():
+    in_flight = parameters.get("max_in_flight", "")
+    # A Python model of somebody's own may have parameters of these names, with other values.
+    if not {"callee", "over"} <= parameters.keys() or not in_flight.isdecimal():
         return 0
     first = parameters["over"].split(",")[0]
     sizes = (
@@ -253,7 +255,7 @@ def _rows_in_calls(model: ServedModel, axes: _Axes, rows: int) -> int:
         for tensor in model.config.input
         if tensor.name == first
     )
-    return min(rows, math.ceil(int(parameters["max_in_flight"]) / next(sizes, 1)))
+    return min(rows, math.ceil(int(in_flight) / next(sizes, 1)))
 
 
 @dataclass(frozen=True)
