@@ -65,6 +65,15 @@ def test_slanted_texts_are_made_straight() -> None:
     np.testing.assert_array_equal(beyond, np.tile(PICTURE[-1, 0], (2, 3, 1)))
 
 
+@pytest.mark.parametrize("shift", [0, 0.001])
+def test_pixels_outside_of_the_picture_are_its_last(shift: float) -> None:
+    """Both for an upright text and for a slanted one."""
+    [crop] = cut(np.add(box(390, 100, 420, 140), [[0, 0], [0, shift], [0, shift], [0, 0]]))
+    expected = np.pad(PICTURE[100:, 390:], ((0, 20), (0, 20), (0, 0)), "edge")
+    np.testing.assert_array_equal(crop, expected)
+    assert not cut(box(500, 100, 530, 140))[0].any()
+
+
 def test_a_wide_text_is_computed_in_parts() -> None:
     """In columns as in rows: its pixels are the same, and only they take memory."""
     coefficients = [1e-4, 0.3, 2, 2e-5, 0.2, 40, 0, 0]

@@ -108,11 +108,15 @@ def _size(corners: np.ndarray) -> tuple[int, int]:
 
 
 def _cut(image: Image.Image, corners: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """A quadrilateral in this size: uint8 [height, width, 3]. Its corners are centers of pixels."""
+    """A quadrilateral in this size: uint8 [height, width, 3]. Its corners are centers of pixels.
+
+    Where it reaches out of the picture, the last pixels are repeated; one outside is black.
+    """
     width, height = size
     target = np.array([(0, 0), (width, 0), (width, height), (0, height)], dtype=np.float64)
     left, top = corners[0]
-    if (corners - corners[0] == target).all() and left == int(left) and top == int(top):
+    inside = corners.min() >= 0 and (corners[2] <= image.size).all()
+    if inside and (corners - corners[0] == target).all() and left == int(left) and top == int(top):
         return np.asarray(image.crop((int(left), int(top), int(left) + width, int(top) + height)))
     if not check_convex(corners):
         return np.zeros((height, width, 3), np.uint8)
