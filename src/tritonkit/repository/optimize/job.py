@@ -21,7 +21,6 @@ from tritonkit.repository.export.checkpoint import Checkpoint
 from tritonkit.repository.export.closeness import Yardstick
 from tritonkit.repository.export.coupling import judge_neighbors
 from tritonkit.repository.export.filled import filled_copy
-from tritonkit.repository.export.independence import DEFAULT_LARGEST
 from tritonkit.repository.export.language import Texts, read_texts
 from tritonkit.repository.export.made_up import NO_HINTS, Hints, make_up, within
 from tritonkit.repository.export.number_format import is_quantized, read_number_format
@@ -47,6 +46,7 @@ from tritonkit.repository.export.samples import (
 from tritonkit.repository.export.torch_module import as_plain
 from tritonkit.repository.modelspec import Spec, resolve_file
 from tritonkit.repository.optimize.checkpoint_source import find_checkpoint
+from tritonkit.repository.optimize.files.ready import fixed_first_axis
 from tritonkit.repository.optimize.quality import Reference
 from tritonkit.repository.optimize.weights import WeightCache, load_teacher, load_trained
 
@@ -103,7 +103,9 @@ class Job:
         if network.file is not None and demanded != "none":
             if (base := self._made_base()) is not None:
                 return base.signature.batched or base.signature.single
-            return self._ready_has_items()
+            if (verdict := fixed_first_axis(self.spec, self.ready)) is not None:
+                self._independence = verdict
+            return verdict is None
         if demanded == "none" or network.onnx is None or demanded == "declared":
             return demanded != "none"
         if (base := self._made_base()) is not None:
@@ -205,32 +207,6 @@ class Job:
         network = self.spec.model.network
         says_items = bool(network.inputs or network.outputs or self.spec.steps or self.spec.entry)
         return verdict.holds or says_items or demand(self.spec.model.serving) != "open"
-
-    def _ready_has_items(self) -> bool:
-        """Whether the first axes of a ready-made file are free, or are not told, and hold independent items.
-
-        If the items are not independent, a request of a file that tells its shapes takes all rows, as with ONNX.
-        """
-        missing, demanded = self.ready.batch_axis_missing(), demand(self.spec.model.serving)
-        if missing and demanded == "open":
-            self._independence = Independence("fixed", missing)
-            return False
-        if missing:
-            raise BuildError(
-                f"{self.spec.file} serving.max_batch_size",
-                found=missing,
-                wanted="a first axis of free size in every input and output",
-                todo="export the network again with a free batch axis, or set serving.max_batch_size: 0",
-            )
-        most, size = self.ready.most_items, self.spec.model.serving.max_batch_size
-        if most and (size or DEFAULT_LARGEST) > most:
-            raise BuildError(
-                f"{self.spec.file} serving.max_batch_size",
-                found=f"{size or 'none'}, and the first axis of the file takes at most {most} items",
-                wanted=f"at most {most}",
-                todo=f"set serving: {{max_batch_size: {most}}}, or export the network again with a larger bound",
-            )
-        return True
 
     @cached_property
     def ready(self) -> ReadyFile:

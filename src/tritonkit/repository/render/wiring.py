@@ -181,7 +181,7 @@ def _advice(one: TensorInfo, other: TensorInfo) -> str:
             f"if the 1 in front of {other.name} is the batch of an exported file, list the file's inputs under"
             " network.inputs without it, and leave serving.max_batch_size out"
         )
-    return "change a parameter of the step, or join other tensors with inputs: and outputs:"
+    return "change a parameter of the step at one end, or join other tensors with inputs: and outputs:"
 
 
 def _check_connected(parts: tuple[Part, ...], edges: list[_Edge], where: str) -> None:

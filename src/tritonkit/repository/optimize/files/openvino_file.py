@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from tritonkit.datatypes import DataType
-from tritonkit.errors import BuildError
 from tritonkit.repository.export.artifact import Signature, TensorInfo
 from tritonkit.repository.export.plain_files import copy_file
 from tritonkit.repository.optimize.files.ready import NO_RANGES, Place, first_axis_missing, told
@@ -65,8 +64,7 @@ class OpenVINOFile:
     def _weights(self) -> Path:
         weights = self.place.path.with_suffix(".bin")
         if not weights.is_file():
-            raise BuildError(
-                self.place.where,
+            raise self.place.refusal(
                 found=f"there is no {weights.name} next to {self.place.name}",
                 wanted="both files of the network: the graph and its weights",
                 todo="add it to the model's folder",
@@ -80,8 +78,7 @@ class OpenVINOFile:
             with step(f"OpenVINO opens {self.place.name}"):
                 return open_core().read_model(self.place.path)
         except RuntimeError as error:
-            raise BuildError(
-                self.place.where,
+            raise self.place.refusal(
                 found=f"OpenVINO cannot read {self.place.name}: {first_reason(error)}",
                 wanted="a network of IR version 10 or 11 with operators that this OpenVINO has",
                 todo="install the OpenVINO that wrote it, or convert the network again with this one",
@@ -96,15 +93,13 @@ class OpenVINOFile:
         name = self._name(node)
         kind, shape = node.get_element_type().get_type_name(), node.get_partial_shape()
         if kind not in _DTYPES:
-            raise BuildError(
-                self.place.where,
+            raise self.place.refusal(
                 found=f"{name} is {kind}, which Triton's openvino backend does not carry",
                 wanted=f"one of {', '.join(_DTYPES)}",
                 todo="convert the network again with another type there",
             )
         if shape.rank.is_dynamic:
-            raise BuildError(
-                self.place.where,
+            raise self.place.refusal(
                 found=f"{name} has no fixed number of axes",
                 wanted="shapes with a fixed number of axes",
                 todo="convert the network again with its input shapes",
@@ -114,8 +109,7 @@ class OpenVINOFile:
     def _name(self, node: Any) -> str:
         names = sorted(node.get_names())
         if not names:
-            raise BuildError(
-                self.place.where,
+            raise self.place.refusal(
                 found=f"a tensor of {node.get_node().get_friendly_name()} has no name",
                 wanted="a name for each input and output, by which requests carry them",
                 todo="name them before saving: model.inputs[0].get_tensor().set_names({'x'})",

@@ -45,8 +45,7 @@ _QUESTIONS = frozenset({"size", "stride", "storage_offset", "dim"})
 def hold_to_program(place: Place, archive: Archive) -> None:
     """BuildError for a program whose loading would run code, or that is for another device."""
     if archive.has("data/aotinductor/"):
-        raise BuildError(
-            place.where,
+        raise place.refusal(
             found=f"{place.name} is compiled by AOTInductor: a library for one processor and one PyTorch",
             wanted="a program of torch.export, or the module itself",
             todo="torch.export.save(program, FILE); or network: {torch: network:build} with serving: {variant:"
@@ -102,15 +101,13 @@ def _hold_graph(place: Place, program: Any) -> None:
         if key == "name" and not _NAME.fullmatch(str(value)):
             raise _runs_code(place, f"a tensor is called {str(value)[:60]!r}")
         if key in ("in_spec", "out_spec") and not _is_flat(str(value)):
-            raise BuildError(
-                place.where,
+            raise place.refusal(
                 found=f"{place.name} takes or gives tensors in dictionaries or nested lists",
                 wanted="tensors by position",
                 todo="export it again within a module that takes tensors and returns a tensor or a tuple",
             )
         if key == "device" and isinstance(value, dict) and value.get("type", "cpu") not in ("cpu", "meta"):
-            raise BuildError(
-                place.where,
+            raise place.refusal(
                 found=f"{place.name} was exported on {value['type']}",
                 wanted="a program that was exported on the CPU; the server moves it to its device",
                 todo="export it again: torch.export.export(module.cpu(), ...)",
@@ -178,8 +175,7 @@ def _is_of_guards(node: ast.AST) -> bool:
 
 
 def _runs_code(place: Place, found: str) -> BuildError:
-    return BuildError(
-        place.where,
+    return place.refusal(
         found=f"{place.name} could run code where it is loaded: {found}",
         wanted="a program whose weights, sizes and operators are PyTorch's own",
         todo="save it with this PyTorch: torch.export.save(torch.export.export(module, ...), FILE)",

@@ -10,13 +10,25 @@ from typing import Protocol
 
 from tritonkit.datatypes import NUMPY_DTYPES
 from tritonkit.errors import BuildError, SpecError
-from tritonkit.repository.export.artifact import Signature, TensorInfo
+from tritonkit.repository.export.artifact import Independence, Signature, TensorInfo
+from tritonkit.repository.export.batching import demand
+from tritonkit.repository.export.independence import DEFAULT_LARGEST
 from tritonkit.repository.export.onnx_file import check_against_spec
 from tritonkit.repository.export.samples import Batch
 from tritonkit.repository.modelspec import Spec
 from tritonkit.repository.optimize.runner import Runner
 
-__all__ = ["NO_RANGES", "Place", "ReadyFile", "declared", "first_axis_missing", "hold_outputs", "names_of", "told"]
+__all__ = [
+    "NO_RANGES",
+    "Place",
+    "ReadyFile",
+    "declared",
+    "first_axis_missing",
+    "fixed_first_axis",
+    "hold_outputs",
+    "names_of",
+    "told",
+]
 
 
 @dataclass(frozen=True)
@@ -35,6 +47,10 @@ class Place:
     def name(self) -> str:
         """The file's name."""
         return self.path.name
+
+    def refusal(self, found: str, wanted: str, todo: str) -> BuildError:
+        """The error for a file that cannot be served as it is."""
+        return BuildError(self.where, found=found, wanted=wanted, todo=todo)
 
 
 NO_RANGES: Mapping[str, tuple[int, int]] = MappingProxyType({})
@@ -116,6 +132,35 @@ def first_axis_missing(inputs: Sequence[TensorInfo], outputs: Sequence[TensorInf
             if tensor.shape[:1] != (-1,):
                 return f"{side} {tensor.name} has the shape {list(tensor.shape)}: no free batch axis in front"
     return ""
+
+
+def fixed_first_axis(spec: Spec, ready: ReadyFile) -> Independence | None:
+    """The verdict on a file whose tensors have a first axis of fixed size, so that a request has the file's own shapes.
+
+    None if the first axes are free, or are not told: their items are tried.
+
+    Raises:
+        BuildError: the spec wants larger batches than the file takes.
+    """
+    size = spec.model.serving.max_batch_size
+    missing, most = ready.batch_axis_missing(), ready.most_items
+    if missing and demand(spec.model.serving) == "open":
+        return Independence("fixed", missing)
+    if missing:
+        raise BuildError(
+            f"{spec.file} serving.max_batch_size",
+            found=missing,
+            wanted="a first axis of free size in every input and output",
+            todo="export the network again with a free batch axis, or set serving.max_batch_size: 0",
+        )
+    if most and (size or DEFAULT_LARGEST) > most:
+        raise BuildError(
+            f"{spec.file} serving.max_batch_size",
+            found=f"{size or 'none'}, and the first axis of the file takes at most {most} items",
+            wanted=f"at most {most}",
+            todo=f"set serving: {{max_batch_size: {most}}}, or export the network again with a larger bound",
+        )
+    return None
 
 
 def hold_outputs(spec: Spec, signature: Signature, outputs: Batch) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from tritonkit.datatypes import DATATYPES, DataType
-from tritonkit.errors import BuildError
 from tritonkit.extras import need
 from tritonkit.repository.export.artifact import Signature, TensorInfo
 from tritonkit.repository.export.plain_files import copy_file
@@ -87,8 +86,7 @@ class ProgramFile:
             with quiet(), step(f"PyTorch opens {self.place.name}"):
                 return torch.export.load(self.place.path).module()
         except Exception as error:  # about the version, an operator or the file
-            raise BuildError(
-                self.place.where,
+            raise self.place.refusal(
                 found=f"PyTorch {torch.__version__} cannot load {self.place.name}: {first_line(error)}",
                 wanted="a program of this version, with PyTorch's own operators",
                 todo="export it again with this PyTorch",
@@ -103,8 +101,7 @@ class ProgramFile:
         hold_to_program(self.place, self._archive)
         if _MODEL not in self._archive.names:
             models = sorted(name for name in self._archive.names if name.startswith("models/"))
-            raise BuildError(
-                self.place.where,
+            raise self.place.refusal(
                 found=f"{self.place.name} holds {', '.join(models) or 'no program'}",
                 wanted="one program, as torch.export.save writes it",
                 todo="export it again: torch.export.save(program, FILE)",
@@ -133,8 +130,7 @@ class ProgramFile:
     def _name(self, argument: Any) -> str:
         if "as_tensor" not in argument:
             kind = ", ".join(argument)
-            raise BuildError(
-                self.place.where,
+            raise self.place.refusal(
                 found=f"{self.place.name} takes or gives something else than a tensor ({kind})",
                 wanted="tensors alone",
                 todo="export it again within a module that takes and returns tensors",
@@ -155,8 +151,7 @@ class ProgramFile:
         for row in DATATYPES.values():
             if row.torch is not None and _SCALARS.get(scalar) == row.torch:
                 return row.name
-        raise BuildError(
-            self.place.where,
+        raise self.place.refusal(
             found=f"{name} of {self.place.name} is {scalar}",
             wanted=f"one of {', '.join(_SCALARS)}",
             todo="convert it in the network, and export it again",

@@ -95,7 +95,7 @@ class TorchScriptFile:
 
     def _refused(self, found: str, wanted: str) -> BuildError:
         todo = "export it again within a module that takes and returns tensors"
-        return BuildError(self.place.where, found=f"{found} ({self.place.name})", wanted=wanted, todo=todo)
+        return self.place.refusal(f"{found} ({self.place.name})", wanted, todo)
 
     @cached_property
     def module(self) -> Any:
@@ -107,8 +107,7 @@ class TorchScriptFile:
                 warnings.simplefilter("ignore")  # that TorchScript is deprecated
                 return torch.jit.load(self.place.path, map_location="cpu").eval()
         except Exception as error:  # RuntimeError mostly, about the version, an operator or the file
-            raise BuildError(
-                self.place.where,
+            raise self.place.refusal(
                 found=f"PyTorch {torch.__version__} cannot load {self.place.name}: {first_line(error)}",
                 wanted="a file of this version or an older one, with PyTorch's own operators",
                 todo="export it again with this PyTorch; operators of other libraries (torchvision::nms) have to be"
