@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Tests in lanes: tests/lanes.toml says which folders each has.
 LANES = $(BIN)/python -m tests.lanes
 
-.PHONY: help setup optimize optimise demo lint unit test test-all lane lanes gpu docker oldest check audit lock wheel dist release-check mlserver kserve clean clean-machine
+.PHONY: help setup optimize optimise demo lint unit test test-all lane lanes gpu docker oldest check audit lock wheel dist release-check mlserver kserve torch-server clean clean-machine
 .DEFAULT_GOAL := help
 
 help:
@@ -116,6 +116,13 @@ mlserver kserve: %: .venv-%/.ready
 	@.venv-$*/bin/python $(PIP_INSTALL) $*
 	@touch $@
 
+# A server that has PyTorch too, for models served as TorchScript or .pt2: tests/server/torch starts it.
+torch-server: .venv-server-torch/.ready
+
+.venv-server-torch/.ready: .venv-server/.ready python_backends/requirements-torch.txt
+	@$(PYTHON) python_backends/environment.py .venv-server-torch --torch
+	@touch $@
+
 # Needs a Docker daemon, or root and Debian's docker.io to start one.
 docker: setup
 	@$(BIN)/python -m pytest tests/docker
@@ -153,4 +160,4 @@ lock:
 	@$(PYTHON) tools/lock.py
 
 clean:
-	rm -rf .venv .venv-server .venv-oldest .venv-mlserver .venv-kserve .tritonkit
+	rm -rf .venv .venv-server .venv-server-torch .venv-oldest .venv-mlserver .venv-kserve .tritonkit

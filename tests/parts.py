@@ -195,6 +195,7 @@ PARTS = {
         fixtures=("s3", "s3_server"),
     ),
     "ss": Part("kernel that ends connections for ss", kills_connections, "apt-get install iproute2", demanded=False),
+    "torch-server": Part("server with PyTorch", beside("server-torch"), "make torch-server", folders=("server/torch",)),
     "trees": Part(
         "libraries of trees",
         lambda: all(map(find_spec, ("catboost", "lightgbm", "pandas", "skl2onnx", "skops", "xgboost"))),

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from bench.families.callers import Request
 from bench.peers.processes import running
 from tritonkit.machine import cores
@@ -32,11 +34,11 @@ _TIMEOUT_S = 60.0
 
 def request(item: Item) -> Request:
     """Texts and numbers as JSON; a file as it is."""
-    if all(isinstance(value, str | float) for value in item.values()):
-        return Request(json.dumps(item).encode(), ("content-type: application/json",))
-    [body] = item.values()
-    assert isinstance(body, bytes)  # noqa: S101  the only other kind
-    return Request(body)
+    if any(isinstance(value, bytes) for value in item.values()):
+        [body] = item.values()
+        return Request(body)
+    plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in item.items()}
+    return Request(json.dumps(plain).encode(), ("content-type: application/json",))
 
 
 @contextlib.contextmanager
@@ -58,7 +60,7 @@ def app(recipe: Recipe, folder: Path, bin_folder: Path, settings: Mapping[str, s
     port = address.rpartition(":")[2]
     words = ["-m", "uvicorn", "app:app", "--host", "127.0.0.1", "--port", port, "--workers", settings["WORKERS"]]
     words += ["--loop", "uvloop", "--http", "httptools", "--no-access-log", "--log-level", "warning"]
-    network = next((folder / "model_repository" / recipe.network).glob("*/*.onnx"))
+    network = next((folder / "model_repository" / recipe.network).glob("*/*.onnx"), "")
     values = {"APP": recipe.app, "FOLDER": str(folder / recipe.files), "NETWORK": str(network), **settings}
     kept = {name: os.environ[name] for name in ("HOME", "PATH", "LANG", "TMPDIR") if name in os.environ}
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Answer", "Item", "Recipe", "compared", "from_floats", "from_json", "items_of", "recipes"]
 
-Item = Mapping[str, "str | bytes | float"]
-"""A request: a text, a file or a number by the name of its input."""
+Item = Mapping[str, Any]
+"""A request by the names of its inputs: a text, a file, a number, a tuple of texts, or a float32 vector."""
 
 
 @dataclass(frozen=True)
@@ -75,9 +75,10 @@ class Recipe:
 
 def recipes() -> dict[str, Recipe]:
     """Every recipe by the name of its page."""
-    from bench.families import images, ocr, sounds, tables, texts
+    from bench.families import images, ocr, ready_made, sounds, tables, texts
 
-    return {**texts.RECIPES, **images.RECIPES, **sounds.RECIPES, **tables.RECIPES, **ocr.RECIPES}
+    modules = (texts, images, sounds, tables, ocr, ready_made)
+    return {name: recipe for module in modules for name, recipe in module.RECIPES.items()}
 
 
 def compared(answers: Sequence[Answer], references: Sequence[Answer]) -> tuple[float, float]:

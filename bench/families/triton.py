@@ -7,7 +7,9 @@ import struct
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from bench.families.callers import Request
 from bench.requests import answer_of
@@ -32,21 +34,26 @@ def answers_of(recipe: Recipe, address: str, items: Sequence[Item]) -> list[Answ
 
 def request(item: Item) -> Request:
     """The Open Inference Protocol with binary data in both directions."""
-    elements, kinds = [], []
-    for value in item.values():
-        kinds.append("FP64" if isinstance(value, float) else "BYTES")
-        if isinstance(value, float):
-            elements.append(struct.pack("<d", value))
-            continue
-        data = value.encode() if isinstance(value, str) else value
-        elements.append(struct.pack("<I", len(data)) + data)
+    tensors = [_tensor(value) for value in item.values()]
     inputs = [
-        {"name": name, "shape": [1, 1], "datatype": kind, "parameters": {"binary_data_size": len(element)}}
-        for name, kind, element in zip(item, kinds, elements, strict=True)
+        {"name": name, "shape": [1, count], "datatype": kind, "parameters": {"binary_data_size": len(data)}}
+        for name, (kind, count, data) in zip(item, tensors, strict=True)
     ]
     head = json.dumps({"inputs": inputs, "parameters": {"binary_data_output": True}}).encode()
     length = f"inference-header-content-length: {len(head)}"
-    return Request(head + b"".join(elements), ("content-type: application/octet-stream", length))
+    return Request(head + b"".join(data for *_, data in tensors), ("content-type: application/octet-stream", length))
+
+
+def _tensor(value: Any) -> tuple[str, int, bytes]:
+    """The type, the number of elements and the bytes of an input."""
+    if isinstance(value, np.ndarray):
+        return "FP32", value.size, value.astype("<f4").tobytes()
+    if isinstance(value, float):
+        return "FP64", 1, struct.pack("<d", value)
+    texts = [
+        text.encode() if isinstance(text, str) else text for text in (value if isinstance(value, tuple) else [value])
+    ]
+    return "BYTES", len(texts), b"".join(struct.pack("<I", len(text)) + text for text in texts)
 
 
 def batches(address: str, network: str) -> Counter[int]:

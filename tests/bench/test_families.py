@@ -85,6 +85,13 @@ def test_both_get_the_same_item() -> None:
     size = int(request.headers[1].rpartition(": ")[2])
     assert [tensor["name"] for tensor in json.loads(request.body[:size])["inputs"]] == ["text", "text_pair"]
     assert request.body[size:] == b"\x02\0\0\0" + "é".encode() + b"\x01\0\0\0b"
+    row = {"x": np.float32([1, 2.5]), "pair": ("a", "")}
+    assert json.loads(fastapi.request(row).body) == {"x": [1, 2.5], "pair": ["a", ""]}
+    request = triton.request(row)
+    size = int(request.headers[1].rpartition(": ")[2])
+    tensors = json.loads(request.body[:size])["inputs"]
+    assert [(tensor["shape"], tensor["datatype"]) for tensor in tensors] == [([1, 2], "FP32"), ([1, 2], "BYTES")]
+    assert request.body[size:] == np.float32([1, 2.5]).tobytes() + b"\x01\0\0\0a" + bytes(4)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import numpy as np
 
 from tritonkit.repository.optimize.openvino_core import convert_module
 
-__all__ = ["SCRIPT", "expected", "network", "program", "rewritten", "script", "write_graph"]
+__all__ = ["SCRIPT", "expected", "network", "program", "requests", "rewritten", "script", "write_graph"]
 
 SCRIPT = """
 name: net
@@ -98,3 +98,14 @@ def rewritten(content: bytes, name: str, change: Callable[[Any], None]) -> bytes
                 data = json.dumps(facts).encode()
             target.writestr(info.filename, data)
     return made.getvalue()
+
+
+def requests(random: np.random.Generator) -> list[dict[str, np.ndarray]]:
+    """Requests of one to three items."""
+    return [
+        {
+            "x": random.standard_normal((rows, 4), np.float32),
+            "kept": random.integers(0, 2, (rows, 4)),
+        }
+        for rows in (1, 2, 3) * 32
+    ]

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import PROJECT
-from tests.parts import SERVER
-from tests.repository.optimize.ready_files import SCRIPT, expected, program, script, write_graph
+from tests.repository.optimize.ready_files import expected, requests, write_graph
 from tests.waiting import PATIENCE_S
 from tritonkit.client import Client
 from tritonkit.repository.pipeline import build_repository
@@ -19,7 +18,6 @@ from tritonkit.repository.publish.integrity import verify
 from tritonkit.serve import serve
 
 CALLERS = 16
-HAS_TORCH = any(SERVER.glob("lib/python3.*/site-packages/torch"))
 CONFIG = """
 name: "adds"  # as its author called it
 backend: "python"
@@ -70,20 +68,13 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     root = tmp_path_factory.mktemp("project")
     (root / "python_backends").symlink_to(PROJECT / "python_backends")
     models = root / "models"
-    for name in ("graph", "whole", "written", *(("script", "program") if HAS_TORCH else ())):
+    for name in ("graph", "whole", "written"):
         (models / name).mkdir(parents=True)
     for name, shapes in (("graph", [-1, 4]), ("whole", [2, 4])):
         write_graph(models / name, "net.xml", {"x": shapes, "kept": shapes})
         (models / name / "model.yaml").write_text(f"{{name: {name}, network: {{file: net.xml}}}}")
     write_triton_model(models / "written" / "triton")
     (models / "written" / "model.yaml").write_text("{name: written, network: {folder: triton}}")
-    if HAS_TORCH:
-        (models / "script" / "model.pt").write_bytes(script())
-        (models / "script" / "model.yaml").write_text(SCRIPT.replace("name: net", "name: script"))
-        (models / "program" / "net.pt2").write_bytes(program())
-        outputs = "{y: {dtype: FP32, shape: [3]}, total: {dtype: FP32, shape: []}}"
-        text = f"{{name: program, network: {{file: net.pt2, outputs: {outputs}}}}}"
-        (models / "program" / "model.yaml").write_text(text)
     repository = build_repository(root).path
     assert not verify(repository)
     with (
@@ -93,30 +84,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
         yield client
 
 
-def requests(random: np.random.Generator) -> list[dict[str, np.ndarray]]:
-    """Requests of one to three items."""
-    return [
-        {
-            "x": random.standard_normal((rows, 4), np.float32),
-            "kept": random.integers(0, 2, (rows, 4)),
-        }
-        for rows in (1, 2, 3) * 32
-    ]
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "graph",
-        "written",
-        *(
-            pytest.param(
-                name, marks=pytest.mark.skipif(not HAS_TORCH, reason="torch is not in the server's environment")
-            )
-            for name in ("script", "program")
-        ),
-    ],
-)
+@pytest.mark.parametrize("name", ["graph", "written"])
 def test_many_callers_get_what_the_library_gives(client: Client, random: np.random.Generator, name: str) -> None:
     """Whatever batches Triton made of them."""
     model, given = client.model(name), requests(random)

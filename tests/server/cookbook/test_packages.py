@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from bench.families.kitchen import Kitchen, Page
+from bench.families.ready_made import NAMES
 from tests.server.cookbook.conftest import Answer
 from tritonkit.repository.environments.uv import find_uv, run_uv
 
-NAMES = ["New York", "NEW YORK", "new  york!", "York", "Newark", "São Paulo", "sao paulo", ""]
 PAIRS = [(one, other) for one in NAMES for other in NAMES]
 SCORE = "import json, sys; from rapidfuzz import fuzz; print([fuzz.WRatio(*pair) for pair in json.load(sys.stdin)])"
 
