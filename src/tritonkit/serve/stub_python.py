@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, get_args
 
 from tritonkit.errors import ServerError, UsageError
+from tritonkit.releases import NVIDIA_IMAGE_VARIABLE, python_of, release_of_image, release_of_server
 from tritonkit.serve.install import find_server
 
 if TYPE_CHECKING:
@@ -27,15 +28,16 @@ def environments_of(root: Path, target: str) -> Environments:
 
 
 def stub_python(root: Path, target: str) -> Interpreter:
-    """The Python that runs the models of a repository for a target: NVIDIA's image has its own.
+    """The Python that runs the models of a repository for a target.
 
-    It is the one that TRITONKIT_STUB_PYTHON names, else that of this machine's server, else the one that runs this.
+    For NVIDIA's image it is that of the release that TRITONKIT_NVIDIA_BASE names. Else it is the one that
+    TRITONKIT_STUB_PYTHON names, else that of this machine's server, else the one that runs this.
     """
-    from tritonkit.repository.environments.interpreter import NUMPY, NVIDIA_PYTHON, Interpreter
+    from tritonkit.repository.environments.interpreter import NUMPY, Interpreter
     from tritonkit.repository.modelspec.python import PythonVersion
 
     if target == "nvidia":
-        return Interpreter(NVIDIA_PYTHON)
+        return Interpreter(python_of(release_of_image(os.environ.get(NVIDIA_IMAGE_VARIABLE, ""))))
     if named := os.environ.get(VARIABLE):
         if named not in get_args(PythonVersion):
             raise UsageError(VARIABLE, found=named, wanted=f"one of {', '.join(get_args(PythonVersion))}")
@@ -45,7 +47,7 @@ def stub_python(root: Path, target: str) -> Interpreter:
     except ServerError:
         return Interpreter.without_server()
     if server.native or server.python_bin is None:
-        return Interpreter(NVIDIA_PYTHON)
+        return Interpreter(python_of(release_of_server(server.version)))
     return Interpreter(server.python, numpy_of(server.python_bin.parent) or NUMPY, server.python_bin / "python")
 
 

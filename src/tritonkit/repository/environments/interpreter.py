@@ -10,12 +10,10 @@ from typing import get_args
 
 from tritonkit.repository.modelspec.python import PythonVersion
 
-__all__ = ["IMAGE_PYTHON", "NUMPY", "NVIDIA_PYTHON", "Interpreter"]
+__all__ = ["IMAGE_PYTHON", "NUMPY", "Interpreter"]
 
 IMAGE_PYTHON = "3.11"
 """The Python of tritonkit's images (deploy/docker/Dockerfile)."""
-NVIDIA_PYTHON = "3.10"
-"""The Python of NVIDIA's image of release 24.10."""
 NUMPY = "1.26.4"
 """The numpy of server environments (python_backends/requirements-common.lock)."""
 
