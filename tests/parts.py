@@ -198,7 +198,7 @@ PARTS = {
     "torch-server": Part("server with PyTorch", beside("server-torch"), "make torch-server", folders=("server/torch",)),
     "trees": Part(
         "libraries of trees",
-        lambda: all(map(find_spec, ("catboost", "lightgbm", "pandas", "skl2onnx", "skops", "xgboost"))),
+        lambda: all(map(find_spec, ("catboost", "lightgbm", "pandas", "skl2onnx", "skops", "treelite", "xgboost"))),
         "make setup",
     ),
     "index": Part(

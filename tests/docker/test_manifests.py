@@ -13,13 +13,13 @@ import yaml
 from tests.cli.running import failed, tritonkit
 from tests.docker.conftest import run
 from tests.parts import program
-from tests.server.models import ModelText, write_repository
+from tests.server.models import VECTOR, ModelText, write_repository
 from tritonkit.operate.deploy.facts import read_facts
 from tritonkit.operate.deploy.values import Values
 from tritonkit.repository.pipeline import build_repository
 from tritonkit.serve import plan, read_models
 from tritonkit.serve.command import python_run
-from tritonkit.serve.manifests import GENERATIONS, LANGUAGE_WEIGHTS, STUB_BYTES, container_needs
+from tritonkit.serve.manifests import GENERATIONS, LANGUAGE_WEIGHTS, PACKAGES_BYTES, STUB_BYTES, container_needs
 from tritonkit.serve.shm import MIB
 
 PROFILES = ("gpu", "kubernetes", "limits", "load", "nvidia", "tools", "tracing")
@@ -83,6 +83,31 @@ def test_a_language_model_has_room(project: Path, tmp_path: Path) -> None:
     small = needed(MIB, 256)
     assert needed(MIB, 256 + 512) - small == GENERATIONS * 512 * MIB
     assert needed(65 * MIB, 256) - small == GENERATIONS * LANGUAGE_WEIGHTS * 64 * MIB
+
+
+def test_packages_have_room(project: Path, tmp_path: Path) -> None:
+    """Each stub imports them; those of PyTorch, and large ones of a model's own, count up to a bound."""
+    backends = python_run(project / "python_backends" / "backends")
+
+    def needed(backend: str, packages_mib: int, count: int = 2) -> int:
+        config = f'backend: "{backend}"\n{VECTOR}instance_group {{ count: {count} kind: KIND_CPU }}'
+        facts = {
+            "python": "3.11",
+            "machine": "x86_64",
+            "numpy": "1.26.4",
+            "packages": {},
+            "size_bytes": packages_mib * MIB,
+        }
+        files = {"1/environment.json": json.dumps(facts).encode()} if packages_mib else {}
+        folder = tmp_path / f"{backend}-{packages_mib}-{count}"
+        models = {"net": ModelText(config=config, files=files)}
+        return container_needs(read_models(write_repository(folder, models)), backends).memory_bytes
+
+    none = needed("python", 0)
+    assert needed("python", 96) - none == GENERATIONS * 2 * 96 * MIB
+    assert needed("python", 900) - none == GENERATIONS * 2 * PACKAGES_BYTES
+    assert needed("python", 96, 3) - needed("python", 0, 3) == GENERATIONS * 3 * 96 * MIB
+    assert needed("pytorch", 0) - none == GENERATIONS * 2 * PACKAGES_BYTES
 
 
 def test_what_warming_up_takes_has_room_and_time(project: Path, tmp_path: Path) -> None:

@@ -21,7 +21,9 @@ SWITCH = {"1": True, "true": True, "on": True, "0": False, "false": False, "off"
 TF32 = "tritonkit.tf32"
 NO_TORCH = (
     "torch is not installed in the server's environment: run tritonkit server install --torch (--gpu --torch for a"
-    " GPU); in a clone, .venv-server/bin/pip install -r python_backends/requirements-torch.txt"
+    " GPU); in a clone, .venv-server/bin/pip install -r python_backends/requirements-torch.txt; for the image, build it"
+    " with TRITONKIT_REQUIREMENTS=requirements-torch.txt (for a GPU"
+    " TRITONKIT_GPU_REQUIREMENTS=requirements-gpu-torch.txt)"
 )
 
 

@@ -16,20 +16,10 @@ if TYPE_CHECKING:
     from tritonkit.serve.core.devices import Device
     from tritonkit.serve.repository import ServedModel
 
-__all__ = ["SERVER_BYTES", "DeviceMemory", "mib", "needs_of", "runs_pytorch"]
+__all__ = ["SERVER_BYTES", "DeviceMemory", "mib", "needs_of"]
 
 SERVER_BYTES = 600 * MIB
 """Memory of a GPU that tritonserver takes before any model, by the estimate: 584 MiB on an H100 (2.51)."""
-
-_PYTORCH, _PYTHON = "pytorch", "python"
-_LOADER = "pytorch_network.py"
-"""The module that a build puts next to a network that PyTorch runs in a model.py."""
-
-
-def runs_pytorch(model: ServedModel) -> bool:
-    """Whether each instance is a process in which tritonkit's own code runs a network in PyTorch."""
-    built = (model.folder / str(version) / _LOADER for version in model.versions)
-    return model.backend == _PYTORCH or (model.backend == _PYTHON and any(file.is_file() for file in built))
 
 
 def needs_of(model: ServedModel, instances: int) -> ModelMemory:
@@ -42,7 +32,7 @@ def needs_of(model: ServedModel, instances: int) -> ModelMemory:
         versions * batch_bytes(model),
         runs,
         graphs=model.config.optimization.cuda.graphs,
-        processes=versions if runs_pytorch(model) else 0,
+        processes=versions if model.runs_pytorch else 0,
     )
 
 

@@ -16,7 +16,7 @@ from tritonkit.serve.core.devices import CUDA, DRIVER, Driver, find_driver
 from tritonkit.serve.core.plans import built_for, find_tensorrt
 from tritonkit.serve.core.tensorrt import PACKAGE, why_no_tensorrt
 from tritonkit.serve.engines import uses_tensorrt
-from tritonkit.serve.gpu_memory import DeviceMemory, mib, needs_of, runs_pytorch
+from tritonkit.serve.gpu_memory import DeviceMemory, mib, needs_of
 from tritonkit.serve.install import how_to_change, how_to_remake
 from tritonkit.serve.manifests import gpu_needs
 
@@ -139,7 +139,7 @@ class _Machine:
         where = f"model {model.name}"
         ours = not self._installation.native
         own_engine = ours and model.backend == _ENGINE
-        counted = self._by_memory and (own_engine or (ours and runs_pytorch(model)))
+        counted = self._by_memory and (own_engine or (ours and model.runs_pytorch))
         return (
             _no_gpu(self.driver, where, _ASKS, "tritonkit build --target cpu")
             or self._no_such_gpu(model)

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tritonkit.repository.environments.environment import read_environment
 from tritonkit.repository.publish.integrity import MANIFEST, read_manifest
 from tritonkit.serve.core.pools import GpuNeeds
 from tritonkit.serve.core.rest import CONTAINER_MIB
@@ -40,6 +41,10 @@ SERVER_BYTES = 512 * MIB
 STUB_BYTES = 64 * MIB
 """Memory of a Python stub with numpy, Pillow or tokenizers: 20 to 32 MiB were measured, without shared pages."""
 
+PACKAGES_BYTES = 256 * MIB
+"""Memory of a stub's own packages, at most. Importing xgboost, LightGBM, pandas and scikit-learn (220 MB) took 133 MiB
+that no other process shares, and importing PyTorch (754 MB) 196 MiB with its pages of the file."""
+
 WEIGHTS = 3
 """Memory over file size of an ONNX model: 2.7 was seen for all-MiniLM-L6-v2 (87 MiB, 238 MiB resident)."""
 
@@ -56,7 +61,7 @@ GENERATIONS = 2
 """Number of versions in memory: a new version is loaded before the old one is unloaded."""
 
 _STEP = 64 * MIB
-_NETWORK_FILES = ("*.onnx*", "*.bin", "*.pt", "*.pt2", "*.tflite")
+_NETWORK_FILES = ("*.onnx*", "*.bin", "*.pt", "*.pt2", "*.tflite", "*.tl")
 _ONNX = "onnxruntime"
 """Backend of ONNX files, whose files of weights may have any name, in any folder."""
 _LANGUAGE, _CACHE = "llm", "cache_mib"
@@ -93,11 +98,13 @@ def container_needs(models: Sequence[ServedModel], python_run: Collection[str]) 
     The figures for processes are upper bounds from what was seen, not measurements of these models.
     """
     shm = plan(models, python_run)
+    by_name = {model.name: model for model in models}
     stubs = sum(need.stubs for need in shm.models)
     networks = sum(_instances_bytes(model) for model in models)
+    packages = sum(need.stubs * _packages_bytes(by_name[need.model]) for need in shm.models)
     message_bytes = largest_message(models)
     server = SERVER_BYTES + CONTAINER_MIB * MIB + MESSAGE_COPIES * message_bytes
-    processes = server + GENERATIONS * (stubs * STUB_BYTES + networks)
+    processes = server + GENERATIONS * (stubs * STUB_BYTES + packages + networks)
     shm_bytes = GENERATIONS * shm.total_bytes
     return ContainerNeeds(
         shm_bytes=shm_bytes,
@@ -167,6 +174,14 @@ def _instances_bytes(model: ServedModel) -> int:
             size = sum(file.stat().st_size for file in files)
             total += weights * size + _activations(model, version) + _cache_bytes(model)
     return instances * total
+
+
+def _packages_bytes(model: ServedModel) -> int:
+    """Memory of the packages that one stub of a model imports in addition to numpy: PyTorch, and the model's own."""
+    if model.runs_pytorch:
+        return PACKAGES_BYTES
+    found = [read_environment(model.folder / str(version)) for version in model.versions]
+    return min(PACKAGES_BYTES, max((one.size_bytes for one in found if one is not None), default=0))
 
 
 def _activations(model: ServedModel, version: int) -> int:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["ServedModel", "check_files", "check_unpadded", "config_file", "parse_config", "read_models"]
 
 _STEP = "tritonkit.step"
+_LOADER = "pytorch_network.py"
+"""The module that a build puts next to a network that PyTorch runs in a model.py."""
 _BACKENDS = {
     "ensemble": "ensemble",
     "onnxruntime_onnx": "onnxruntime",
@@ -56,6 +58,12 @@ class ServedModel:
         """The name of tritonkit's pipeline step, if the model is one; empty for any other model."""
         is_step = _STEP in self.config.parameters
         return str(self.config.parameters[_STEP].string_value) if is_step else ""
+
+    @property
+    def runs_pytorch(self) -> bool:
+        """Whether each instance is a process in which tritonkit's own code runs a network in PyTorch."""
+        built = (self.folder / str(version) / _LOADER for version in self.versions)
+        return self.backend == "pytorch" or (self.backend == "python" and any(file.is_file() for file in built))
 
     @property
     def padded(self) -> bool:

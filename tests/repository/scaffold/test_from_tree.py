@@ -51,7 +51,7 @@ def test_columns_without_names(root: Path, tmp_path: Path) -> None:
     said: list[str] = []
     folder = new_from_tree(root, "plain", tmp_path / "model.json", say=said.append)
     assert "those of XGBoost" in said[-1]
-    assert load(folder, root, target="nvidia").model.serving.instance_group[0].kind == "cpu"
+    assert load(folder, root, target="nvidia").model.serving.variant == "fil"
     artifact = built(folder, root)
     assert artifact.signature.batched
     assert [(t.name, t.dtype, t.shape) for t in artifact.signature.inputs] == [("features", "FP32", (5,))]

@@ -69,6 +69,13 @@ class NetworkOptions:
         float | None,
         Option("With --tree: a number that means a missing value, as XGBoost's `missing`; NaN always does."),
     ] = None
+    fp32: Annotated[
+        bool,
+        Option(
+            "With --tree, for LightGBM: columns as FP32 instead of FP64. Answers are LightGBM's for numbers that FP32"
+            " holds, and the FIL backend can run the trees."
+        ),
+    ] = False
 
 
 @expanded("new")
@@ -131,7 +138,7 @@ def _made(network: NetworkOptions, project: Path, name: str) -> list[Path]:
     if network.keras is not None:
         return [scaffold.new_from_keras(project, name, network.keras, note)]
     if network.tree is not None:
-        return [scaffold.new_from_tree(project, name, network.tree, network.missing, note)]
+        return [scaffold.new_from_tree(project, name, network.tree, network.missing, note, fp32=network.fp32)]
     return [scaffold.new_from_torch(project, name, network.torch or "", taken, network.weights, Path.cwd())]
 
 
@@ -148,6 +155,7 @@ def _check(network: NetworkOptions) -> None:
         "--input": (("--torch", "--file"), bool(network.inputs)),
         "--weights": (("--torch",), network.weights is not None),
         "--missing": (("--tree",), network.missing is not None),
+        "--fp32": (("--tree",), network.fp32),
     }
     for option, (takers, is_given) in more.items():
         if is_given and named[0] not in takers:

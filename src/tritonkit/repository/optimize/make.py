@@ -59,6 +59,7 @@ _RESERVED = (
 )
 _EXTRAS = {
     "build": (),
+    "fil": ("treelite",),
     "llm": ("nncf", "openvino", "openvino-genai", "tokenizers", "transformers"),
     "modelopt": ("nvidia-modelopt", "onnx-graphsurgeon", "onnxslim"),
     "optimize": ("nncf", "openvino", "torch-pruning", "torchao"),

@@ -25,6 +25,7 @@ from tritonkit.repository.modelspec import (
 from tritonkit.repository.modelspec.engines import EngineName
 from tritonkit.repository.modelspec.fields import Fields
 from tritonkit.repository.modelspec.sequences import SequenceBatching
+from tritonkit.repository.optimize.variants import fil
 from tritonkit.repository.optimize.variants.torch_export import PROGRAM
 from tritonkit.repository.render.engines import (
     BACKENDS,
@@ -34,6 +35,7 @@ from tritonkit.repository.render.engines import (
     engine_tensors,
     engine_texts,
 )
+from tritonkit.repository.render.fil import fil_parameters, fil_port
 from tritonkit.repository.render.language import generation_of
 from tritonkit.repository.render.mapped import check_names, map_of
 from tritonkit.repository.render.step_code import step_code
@@ -50,6 +52,7 @@ _BACKENDS = {
     "model.pt": "pytorch",
     "model.py": "python",
     "openvino_model.xml": "llm",
+    fil.FILE: "fil",
 }
 # Parameters of the backend that a variant needs (README of triton-inference-server/openvino_backend).
 _PARAMETERS = {"openvino-bf16": {"HINT_BF16": "YES"}, "llm-bf16": {"inference_precision": "bf16"}}
@@ -190,14 +193,15 @@ def _network(spec: Spec, artifact: Artifact) -> Part:
     added = {*sequences.control_input, *(s.input for s in sequences.state)} if sequences else set()
     added |= {name for batch in serving.batch_input for name in batch.target_name}
     states = {state.output for state in sequences.state} if sequences else set()
+    port = fil_port if backend == "fil" else _port
     return Part(
         model=spec.network_name,
         section="serving",
         backend=backend,
         serving=serving,
-        inputs=tuple(Port(info, info.name) for info in artifact.signature.inputs if info.name not in added),
+        inputs=tuple(port(info, "input") for info in artifact.signature.inputs if info.name not in added),
         outputs=tuple(
-            Port(with_axes(info, spec), info.name) for info in artifact.signature.outputs if info.name not in states
+            port(with_axes(info, spec), "output") for info in artifact.signature.outputs if info.name not in states
         ),
         parameters={
             key: value
@@ -210,6 +214,10 @@ def _network(spec: Spec, artifact: Artifact) -> Part:
         model_files=_initial_states(spec, sequences) | labels_of(serving, spec, "serving"),
         torch_kinds=_torch_kinds(artifact),
     )
+
+
+def _port(info: TensorInfo, _: str) -> Port:
+    return Port(info, info.name)
 
 
 def _torch_kinds(artifact: Artifact) -> tuple[Kind, ...]:
@@ -243,6 +251,8 @@ def _network_parameters(spec: Spec, artifact: Artifact) -> Mapping[str, str]:
         return _calls(spec.model.network.calls)
     if spec.model.network.llm:
         return {**generation_of(spec, artifact).parameters(), **_PARAMETERS.get(artifact.form, {})}
+    if artifact.form == fil.NAME:
+        return fil_parameters(spec, artifact)
     return _PARAMETERS.get(artifact.form, {})
 
 

@@ -13,13 +13,15 @@ import numpy as np
 import yaml
 
 from tritonkit.errors import BuildError, UsageError
+from tritonkit.repository.optimize.variants import fil
 from tritonkit.repository.scaffold.folder import refuse_taken, write_folder
 from tritonkit.repository.scaffold.from_onnx import new_from_onnx
-from tritonkit.repository.trees import Forest, onnx_of, proven, read_forest
+from tritonkit.repository.trees import Forest, in_float32, onnx_of, proven, read_forest
 from tritonkit.repository.trees.classifiers import without_zipmap
 from tritonkit.repository.trees.reading import kind_of
 from tritonkit.repository.trees.sklearn_file import onnx_of_skops
 from tritonkit.repository.trees.to_onnx import INPUT
+from tritonkit.repository.trees.to_treelite import check_forest
 
 __all__ = ["new_from_tree"]
 
@@ -30,7 +32,13 @@ _WIDTH = 10**6
 
 
 def new_from_tree(
-    root: Path, name: str, file: Path, missing: float | None = None, say: Callable[[str], None] = lambda _: None
+    root: Path,
+    name: str,
+    file: Path,
+    missing: float | None = None,
+    say: Callable[[str], None] = lambda _: None,
+    *,
+    fp32: bool = False,
 ) -> Path:
     """A folder below `models/` with a file of trees as ONNX, after its answers were compared with the library's.
 
@@ -38,6 +46,7 @@ def new_from_tree(
 
     Args:
         missing: a number that means a missing value, in addition to NaN, as XGBoost's `missing`.
+        fp32: whether columns are FP32 where the library takes FP64.
 
     Raises:
         UsageError: the file cannot be served; the message says which place in it shows that.
@@ -48,8 +57,11 @@ def new_from_tree(
         if kind != "forest":
             if missing is not None:
                 raise UsageError("", found="--missing for another file than one of trees", wanted="an imputer in it")
+            if fp32:
+                raise UsageError("", found="--fp32 for another file than one of trees", wanted="no --fp32")
             return _from_onnx(root, name, file, kind, say)
         forest = read_forest(file)
+        forest = in_float32(forest) if fp32 else forest
         nodes = sum(len(tree.feature) for tree in forest.trees)
         say(f"{forest.library}: converting {len(forest.trees)} trees of {nodes} nodes ...")
         content = onnx_of(forest, missing)
@@ -61,7 +73,7 @@ def new_from_tree(
         "network": {"onnx": _FILE},
     }
     code = {_FILE: content}
-    end = {"serving": {"targets": {"nvidia": {"instance_group": [{"kind": "cpu"}]}}}}  # no GPU runs trees of ONNX
+    end = {"serving": {"targets": {"nvidia": _on_nvidia(forest, missing, say)}}}
     if forest.names:
         parameters: dict[str, Any] = {"features": _FEATURES, "size": forest.features, "nan": "keep"}
         if forest.dtype != "FP32":
@@ -70,6 +82,19 @@ def new_from_tree(
         settings["example"] = {"record": {"text": _record(forest)}}
         code[_FEATURES] = _features(forest).encode()
     return write_folder(root, name, settings | end, {}, code, ((), _quality(forest)))
+
+
+def _on_nvidia(forest: Forest, missing: float | None, say: Callable[[str], None]) -> dict[str, Any]:
+    """Settings for NVIDIA's image, whose FIL backend runs the trees on a GPU.
+
+    Trees that it cannot have run on the CPU, because no GPU runs those of an ONNX file.
+    """
+    try:
+        check_forest(forest, missing)
+    except UsageError as error:
+        say(f"--target nvidia serves them on the CPU, not by FIL: {error.found}")
+        return {"instance_group": [{"kind": "cpu"}]}
+    return {"variant": fil.NAME}
 
 
 @contextmanager

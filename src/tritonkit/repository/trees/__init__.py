@@ -5,9 +5,9 @@ the library and often a pickle; onnxmltools refuses XGBoost's categories, and ro
 float32, which moves rows to other leaves. The formats are short, and every answer is compared with the library's.
 """
 
-from tritonkit.repository.trees.forest import Forest, Tree
+from tritonkit.repository.trees.forest import Forest, Tree, in_float32
 from tritonkit.repository.trees.proof import Proof, proven
 from tritonkit.repository.trees.reading import read_forest
 from tritonkit.repository.trees.to_onnx import onnx_of
 
-__all__ = ["Forest", "Proof", "Tree", "onnx_of", "proven", "read_forest"]
+__all__ = ["Forest", "Proof", "Tree", "in_float32", "onnx_of", "proven", "read_forest"]

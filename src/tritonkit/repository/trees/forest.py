@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +13,17 @@ from tritonkit.errors import UsageError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["MAX_CATEGORY", "MAX_DEPTH", "MAX_TARGETS", "ZERO", "Forest", "Tree", "numbers", "whole_numbers"]
+__all__ = [
+    "MAX_CATEGORY",
+    "MAX_DEPTH",
+    "MAX_TARGETS",
+    "ZERO",
+    "Forest",
+    "Tree",
+    "in_float32",
+    "numbers",
+    "whole_numbers",
+]
 
 MAX_DEPTH = 500
 """Nodes on the longest way to a leaf; ONNX Runtime walks trees by recursion when it opens a file."""
@@ -140,6 +150,26 @@ class Forest:
             raise UsageError(
                 "", found=f"{len(set(self.names))} different names for {self.features} columns", wanted="one for each"
             )
+
+
+def in_float32(forest: Forest) -> Forest:
+    """The forest for columns of float32, with the same answers to them. A negative fraction is an unknown category, as
+    for the engines that take such columns, and not category 0.
+
+    `x <= t` holds for the same float32 numbers if t is rounded down to one, and `x < t` if it is rounded up.
+    """
+    if forest.dtype == "FP32":
+        return forest
+    toward = np.float32(np.inf if forest.strict else -np.inf)
+    trees = []
+    for tree in forest.trees:
+        with np.errstate(over="ignore"):
+            rounded = tree.threshold.astype(np.float32)
+        beyond = rounded < tree.threshold if forest.strict else rounded > tree.threshold
+        trees.append(
+            replace(tree, threshold=np.where(beyond, np.nextafter(rounded, toward), rounded).astype(np.float64))
+        )
+    return replace(forest, trees=trees, dtype="FP32", fractions=False)
 
 
 def numbers(value: Any, place: str, count: int | None = None) -> NDArray[np.float64]:

@@ -23,6 +23,7 @@ from tritonkit.repository.optimize.job import Job
 from tritonkit.repository.optimize.llm.convert import WEIGHTS
 from tritonkit.repository.optimize.transforms import distilled, pruned
 from tritonkit.repository.optimize.variants import (
+    fil,
     llm_checkpoint,
     llm_engine,
     onnx_bf16,
@@ -149,6 +150,7 @@ FORMS: dict[str, Form] = {
     "tensorrt-fp16": Form(tensorrt_plan.make_fp16, _PLANS, extra="tensorrt", targets=("cpu", "nvidia")),
     "tensorrt-int8": Form(tensorrt_plan.make_int8, _PLANS, extra="tensorrt", narrows=True, targets=("cpu", "nvidia")),
     "tensorrt-fp8": Form(tensorrt_plan.make_fp8, _PLANS, extra="tensorrt", narrows=True, targets=("nvidia",)),
+    fil.NAME: Form(fil.make, "treelite", extra="fil", lossless=True, targets=("nvidia",)),
     "tflite": Form(tflite.make_fp32, "litert", extra="tflite", lossless=True),
     "tflite-int8": Form(tflite.make_int8, "litert", extra="tflite", narrows=True),
 }
@@ -256,17 +258,29 @@ def _parse_language(name: str, where: str) -> Variant:
 
 
 def for_target(spec: Spec, target: str) -> Spec:
-    """The spec as a target serves it: an engine serves a language model on GPUs, whatever its form on a CPU.
+    """The spec as a target serves it: an engine serves a language model on GPUs, whatever its form on a CPU. The FIL
+    backend has names of its own for tensors, so trees that it serves are in a pipeline, which has theirs.
 
     SpecError if the target cannot serve the variant that the spec names.
     """
     model = spec.model
     if not model.network.llm:
         _hold_to_target(spec, target)
-    if target == "cpu" or not model.network.llm:
+        return _in_pipeline(spec) if _may_be_fil(spec) and not spec.steps else spec
+    if target == "cpu":
         return spec
     serving = model.serving.model_copy(update={"variant": model.serving.generation.gpu.name})
     return replace(spec, model=model.model_copy(update={"serving": serving}))
+
+
+def _may_be_fil(spec: Spec) -> bool:
+    served = served_name(spec)
+    return fil.NAME in (spec.model.optimize.variants if served == AUTO else (served,))
+
+
+def _in_pipeline(spec: Spec) -> Spec:
+    """The spec with its network as the only part of a pipeline."""
+    return replace(spec, model=spec.model.model_copy(update={"pipeline": ("network",)}), steps=(None,))
 
 
 def runs_on_cpu(form: str) -> bool:
