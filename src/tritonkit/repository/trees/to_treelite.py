@@ -4,7 +4,8 @@ The facts are those of triton-inference-server/fil_backend (docs/model_config.md
 and src/shared_state.h of its releases 24.10 and 26.06) and of RAPIDS cuML's cpp/src/fil/treelite_import.cu:
 
 - 24.10 and later read checkpoints of treelite 4, written by any of its minor releases. The formats of the libraries
-  change faster than the backend's readers: treelite 4.3, that of 24.10, refuses files of XGBoost 3.1 (their key `cats`).
+  change faster than the backend's readers: treelite 4.3, which is in 24.10, refuses files of XGBoost 3.1 for their key
+  `cats`.
 - All is computed in float32, and on a GPU the backend takes no forest with double thresholds.
 - Behind a single sum FIL on a GPU has a sigmoid or nothing. Behind several sums, which are classes, the backend itself
   puts a softmax, if each leaf adds to one of them. It has no regression with several outputs.
