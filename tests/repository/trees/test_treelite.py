@@ -18,7 +18,6 @@ from tritonkit.repository.trees.proof import made_rows, run
 from tritonkit.repository.trees.to_treelite import check_forest, write_checkpoint
 
 pytestmark = pytest.mark.needs("trees")
-NAMES = {"input": "features", "output": "prediction"}
 
 
 def read_back(content: bytes) -> Forest:
@@ -30,7 +29,7 @@ def by_treelite(forest: Forest, rows: Any, folder: Path) -> Any:
     """The answers of a forest's checkpoint by treelite's own predictor."""
     import treelite
 
-    write_checkpoint(forest, folder / "checkpoint.tl", NAMES)
+    write_checkpoint(forest, folder / "checkpoint.tl", "prediction")
     model = treelite.Model.deserialize(folder / "checkpoint.tl")
     with np.errstate(over="ignore"):
         given = rows.astype(np.float32)
@@ -102,7 +101,7 @@ def test_the_trees_of_classes_take_turns(tmp_path: Path) -> None:
     import treelite
 
     models.catboost_file(tmp_path / "model.json", classes=3)
-    write_checkpoint(read_forest(tmp_path / "model.json"), tmp_path / "checkpoint.tl", NAMES)
+    write_checkpoint(read_forest(tmp_path / "model.json"), tmp_path / "checkpoint.tl", "prediction")
     model = treelite.Model.deserialize(tmp_path / "checkpoint.tl")
     header = model.get_header_accessor()
     assert header.get_field("class_id").tolist() == [number % 3 for number in range(model.num_tree)]

@@ -14,8 +14,7 @@ and src/shared_state.h of its releases 24.10 and 26.06) and of RAPIDS cuML's cpp
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,10 +25,10 @@ from tritonkit.errors import UsageError
 from tritonkit.extras import need
 from tritonkit.repository.trees.forest import Forest, Tree
 
-__all__ = ["NAMES", "check_forest", "write_checkpoint"]
+__all__ = ["OUTPUT_NAME", "check_forest", "write_checkpoint"]
 
-NAMES = "tritonkit.tensors"
-"""The attribute of a checkpoint with the names of its input and output."""
+OUTPUT_NAME = "tritonkit.output"
+"""The attribute of a checkpoint with the name of its output, which FIL does not read."""
 _ON_CPU = "instance_group: [{kind: cpu}] and no variant for this target, which serves the ONNX file on the CPU"
 _ONE_SUM = {"identity": "identity", "sigmoid": "sigmoid"}
 _NOTHING = Tree(
@@ -59,11 +58,11 @@ def check_forest(forest: Forest, missing: float | None = None) -> None:
         raise UsageError("", found=found, wanted=wanted, todo=todo + _ON_CPU)
 
 
-def write_checkpoint(forest: Forest, file: Path, names: Mapping[str, str]) -> None:
+def write_checkpoint(forest: Forest, file: Path, output: str) -> None:
     """Write the checkpoint.
 
     Args:
-        names: the names of the `input` and the `output`, for whoever opens it.
+        output: the name of the output, for whoever opens it.
 
     Raises:
         UsageError: FIL cannot give the forest's answers.
@@ -86,7 +85,7 @@ def write_checkpoint(forest: Forest, file: Path, names: Mapping[str, str]) -> No
         tree_annotation=builder.TreeAnnotation(len(trees), [0] * len(trees), [tree.target for tree in trees]),
         postprocessor=builder.PostProcessorFunc("softmax" if several else _ONE_SUM[forest.link]),
         base_scores=base,
-        attributes={NAMES: json.dumps(dict(names), sort_keys=True)},
+        attributes={OUTPUT_NAME: output},
     )
     for tree in trees:
         _add(made, tree, forest)

@@ -14,7 +14,7 @@ from tritonkit.extras import need
 from tritonkit.repository.export.samples import Batch, cannot_run
 from tritonkit.repository.optimize.runner import OperatorTime
 from tritonkit.repository.optimize.variants.fil import FILE
-from tritonkit.repository.trees.to_treelite import NAMES
+from tritonkit.repository.trees.to_treelite import OUTPUT_NAME
 from tritonkit.text import first_line
 
 __all__ = ["open_runner"]
@@ -22,18 +22,17 @@ __all__ = ["open_runner"]
 
 class _Forest:
     def __init__(self, model: Any, threads: int, where: str) -> None:
-        names = json.loads(model.get_header_accessor().get_field("attributes"))
+        self._output: str = json.loads(model.get_header_accessor().get_field("attributes"))[OUTPUT_NAME]
         self._model, self._threads, self._where = model, threads, where
-        self._names = json.loads(names[NAMES])
 
     def run(self, batch: Batch) -> Batch:
-        """The output by its name, [batch, outputs]."""
-        rows = batch[self._names["input"]]
+        """The output by its name, [batch, outputs]; the only input may have its name in the backend."""
+        (rows,) = batch.values()
         try:
             answers = need("treelite.gtil", "fil").predict(self._model, rows, nthread=self._threads)
         except Exception as error:  # treelite's errors are RuntimeErrors and ValueErrors of several kinds
             raise cannot_run(self._where, "treelite", batch, first_line(error)) from error
-        return {self._names["output"]: np.asarray(answers, np.float32).reshape(len(rows), -1)}
+        return {self._output: np.asarray(answers, np.float32).reshape(len(rows), -1)}
 
     def profile(self, batch: Batch, repeats: int) -> list[OperatorTime]:
         """The time of a whole run, which has no operators."""

@@ -25,8 +25,7 @@ def make(job: Job, folder: Path) -> tuple[str, ...]:
     where = f"{job.spec.file} network.onnx"
     try:
         forest = forest_of_onnx(need("onnx", "build").load(job.onnx))
-        names = {"input": job.signature.inputs[0].name, "output": job.signature.outputs[0].name}
-        write_checkpoint(forest, folder / FILE, names)
+        write_checkpoint(forest, folder / FILE, job.signature.outputs[0].name)
     except UsageError as error:
         raise BuildError(where, found=error.found, wanted=error.wanted, todo=error.todo) from error
     nodes = sum(len(tree.feature) for tree in forest.trees)
