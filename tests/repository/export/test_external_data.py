@@ -293,6 +293,7 @@ def test_variants_are_made_of_both_files(
     assert not {"a.bin", "model.onnx.data"} & set(artifact.files)
 
 
+@pytest.mark.slow
 def test_a_torch_network_too_large_for_one_file_is_written_as_two(
     write_model: WriteModel, cache: BuildCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,6 +62,7 @@ def samples(expression: str) -> str:
     return f"import numpy as np\ndef samples(): return [{expression}]\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("content", "shapes"),
     [

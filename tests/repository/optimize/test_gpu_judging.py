@@ -121,6 +121,7 @@ def test_figures_are_kept_for_the_entries_of_a_session(
         assert [log["floats"] for log in log_of(environment) if "open" in log][-1] == entry
 
 
+@pytest.mark.slow
 def test_speed_is_measured_on_the_gpu_with_graphs(spec: Spec, cache: BuildCache, tmp_path: Path) -> None:
     """Each batch size has a graph, and the CPU's figures of the same artifact stay."""
     environment = fake_environment(tmp_path / "venv")
@@ -271,6 +272,7 @@ def test_networks_are_judged_where_they_are_served(
     assert bool(log_of(environment)) is on_gpu
 
 
+@pytest.mark.slow
 def test_a_damaged_record_is_measured_again(spec: Spec, cache: BuildCache, tmp_path: Path) -> None:
     """A write that was interrupted costs one measurement."""
     environment = fake_environment(tmp_path / "venv")

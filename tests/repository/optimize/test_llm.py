@@ -153,6 +153,7 @@ def write_project(root: Path, more: str = "") -> Path:
     return root
 
 
+@pytest.mark.slow
 def test_a_project_builds_it_behind_the_gate(tmp_path: Path) -> None:
     """Its configuration streams, and every input may be left out."""
     more = "serving: {variant: llm-int8, generation: {cache_mib: 32, max_tokens: 16}}\n"
@@ -240,6 +241,7 @@ def test_what_is_known_is_shown(tmp_path: Path) -> None:
     assert list(model.missing) == ["llm-bf16", "llm-int4"]
 
 
+@pytest.mark.slow
 def test_a_quality_that_is_not_reached_is_refused(tmp_path: Path) -> None:
     """Random weights know nothing."""
     root = write_project(tmp_path, "quality: {at_least: -1.0}\n")
@@ -248,6 +250,7 @@ def test_a_quality_that_is_not_reached_is_refused(tmp_path: Path) -> None:
         build_repository(root, cores=2)
 
 
+@pytest.mark.slow
 def test_a_variant_that_loses_too_much_is_advised_more_bits(tmp_path: Path) -> None:
     """Weights in few bits need no calibration data, so none are advised."""
     root = write_project(tmp_path, "serving: {variant: llm-int4}\nquality: {max_drop: 0.0}\n")

@@ -85,6 +85,7 @@ def test_a_damaged_artifact_is_built_again(write_model: WriteModel, cache: Build
     assert built(spec, cache).files == artifact.files
 
 
+@pytest.mark.slow
 def test_a_free_axis_stays_free(write_model: WriteModel, cache: BuildCache) -> None:
     """An axis named in the spec takes any size in the exported file."""
     text = """
@@ -100,6 +101,7 @@ network:
     assert artifact.signature.inputs[0].axes == ("length", "")
 
 
+@pytest.mark.slow
 def test_two_models_may_both_have_a_network_py(write_model: WriteModel, cache: BuildCache) -> None:
     """Files of one folder are not found from another."""
     first = built(write_model(TORCH, network__py=LINEAR), cache)
@@ -111,6 +113,7 @@ def test_two_models_may_both_have_a_network_py(write_model: WriteModel, cache: B
     assert second.signature.outputs[0].shape == (4,)
 
 
+@pytest.mark.slow
 def test_training_is_repeatable(write_model: WriteModel, root: Path) -> None:
     """The build seeds every generator: two trainings give the same file."""
     code = "import torch\ndef train(net):\n    with torch.no_grad():\n        net.weight.add_(torch.randn(2, 4))\n"
@@ -122,6 +125,7 @@ def test_training_is_repeatable(write_model: WriteModel, root: Path) -> None:
     assert files[0] == files[1]
 
 
+@pytest.mark.slow
 def test_weights_come_from_safetensors_and_checkpoints(
     write_model: WriteModel, cache: BuildCache, tmp_path: Path
 ) -> None:

@@ -44,6 +44,7 @@ def test_the_numbers_are_those_of_the_repository(repository: Path, render: Rende
     assert probe["periodSeconds"] * probe["failureThreshold"] == facts.startup_s
 
 
+@pytest.mark.slow
 def test_fewer_cores_than_were_rendered_for_have_their_configuration(tmp_path: Path) -> None:
     """A pod of one core does not take what was computed for four."""
     header = "# Rendered by tritonkit from models/net/model.yaml (target cpu, cores 4)."

@@ -14,6 +14,9 @@ from hypothesis import strategies as st
 from bench.runtime_api import Function, http_event
 from tests.conftest import PROJECT
 
+pytestmark = pytest.mark.slow
+"""The function is packaged and started first."""
+
 INFER = "/v2/models/digits/infer"
 SEVEN = PROJECT / "models" / "digits" / "examples" / "seven.png"
 BINARY = "Inference-Header-Content-Length"
@@ -25,7 +28,6 @@ def body(answer: Any) -> Any:
     return json.loads(answer["body"])
 
 
-@pytest.mark.slow
 def test_a_request_of_the_protocol_is_answered(digits: Function, example: Any) -> None:
     """The event is the request, the result the response, with the id that it brought."""
     outcome = digits.invoke(example | {"id": "42"})
