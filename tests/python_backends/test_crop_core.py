@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from crop_core import SHAPES, Settings, check_boxes, corners_of, crops, perspective
+from crop_core import SHAPES, Settings, check_boxes, corners_around, corners_of, crops, perspective
 from decode_image_core import decode_image
 from PIL import Image
 
@@ -94,6 +94,64 @@ def test_a_rotated_box_is_turned_upright() -> None:
         line = 30 + across * math.sin(math.pi / 6) + down * math.cos(math.pi / 6)
         expected = PICTURE[int(line), int(at)].astype(int)
         np.testing.assert_allclose(slanted[int(y), int(x)].astype(int), expected, atol=20)
+
+
+EYES = (0.25, 0.4, 0.75, 0.4)
+"""Places of two points in a crop."""
+
+
+@pytest.mark.parametrize("angle", [0, 0.3, math.pi / 2, -2.5])
+def test_points_come_to_their_places(angle: float) -> None:
+    """The crop is the rotated box in which the points lie there; points after those with a place do not count."""
+    size, middle = 30.0, np.array([40.0, 30])
+    across, down = np.array([math.cos(angle), math.sin(angle)]), np.array([-math.sin(angle), math.cos(angle)])
+    points = [middle + (x - 0.5) * size * across + (y - 0.5) * size * down for x, y in ((0.25, 0.4), (0.75, 0.4))]
+    given = [[*points, [3, 4], [70, 1], [9, 50]]]
+    pixels = cut(given, form="points", places=EYES, height=30, width=30, resample="bicubic")
+    expected = cut([[*middle, size, size, angle]], form="rotated", height=30, width=30, resample="bicubic")
+    np.testing.assert_allclose(pixels.astype(int), expected.astype(int), atol=2)
+    smaller = cut(given, form="points", places=EYES, height=8, width=8)
+    expected = cut([[*middle, size, size, angle]], form="rotated", height=8, width=8)
+    np.testing.assert_allclose(smaller.astype(int), expected.astype(int), atol=2)
+
+
+def test_points_that_fit_no_similarity_come_as_near_as_they_can() -> None:
+    """No turn, scale or shift nearby leaves a smaller sum of squares, and nothing is distorted or mirrored."""
+    settings = Settings(form="points", places=(0.2, 0.3, 0.8, 0.3, 0.5, 0.6, 0.3, 0.9, 0.7, 0.9), height=112, width=96)
+    points = np.array([[30.0, 20], [51, 24], [38, 33], [29, 44], [46, 41]])
+
+    def missed(corners: np.ndarray) -> float:
+        """The sum of squares, in pixels of the image."""
+        origin, across, down = corners[0], (corners[1] - corners[0]) / 96, (corners[3] - corners[0]) / 112
+        np.testing.assert_allclose([-across[1], across[0]], down)
+        at = origin + settings.points[:, :1] * across + settings.points[:, 1:] * down
+        return float(((at - points) ** 2).sum())
+
+    corners = corners_around(points, settings)
+    least = missed(corners)
+    center = corners.mean(axis=0)
+    for more in (1.01, 0.99, np.exp(0.01j), np.exp(-0.01j)):
+        moved = ((corners - center) @ (1, 1j)) * more
+        assert missed(np.stack([moved.real, moved.imag], axis=1) + center) > least
+    for shift in ([0.1, 0], [-0.1, 0], [0, 0.1], [0, -0.1]):
+        assert missed(corners + shift) > least
+
+
+def test_points_at_one_place_and_outside_the_image_are_padding() -> None:
+    """Neighbors are cut as usual; `detect` fills up with zeros."""
+    given = [[[9, 9], [9, 9]], [[0, 0], [0, 0]], [[900, 900], [910, 900]], [[25, 24], [55, 24]]]
+    pixels = cut(given, form="points", places=EYES, height=60, width=60, pad_value=3)
+    np.testing.assert_array_equal(pixels[:3], 3)
+    np.testing.assert_allclose(pixels[3].astype(int), PICTURE[:, 10:70].astype(int), atol=1)
+
+
+def test_points_of_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Places are read as the other lists of numbers are; the points are the input's name."""
+    model = adapter("crop", monkeypatch, form="points", places=",".join(map(str, EYES)), height="60", width="60")
+    points = np.float32([[[[25, 24], [55, 24], [1, 2]]]])
+    [answer] = model.execute([Request(image=images(FILE), points=points)])
+    expected = crops(FILE, points[0], 1, Settings(form="points", places=EYES, height=60, width=60))
+    np.testing.assert_array_equal(answer[0], expected)
 
 
 def test_tall_crops_are_turned() -> None:
@@ -199,6 +257,9 @@ def test_a_huge_quadrilateral_takes_no_more_than_the_image() -> None:
         ([[0, 0, 5, 5, np.inf]], {"form": "rotated"}, "input 'rotated', item 0: a number is not finite"),
         ([[0, 0, 5]], {}, r"input 'box': found shape \[1, 3\], wanted \[-1, 4\]"),
         ([[0, 0, 5, 5]], {"form": "quad"}, r"input 'quad': found shape \[1, 4\], wanted \[-1, 4, 2\]"),
+        ([[[1, 2]]], {"form": "points", "places": EYES}, r"found shape \[1, 1, 2\], wanted .* at least 2 points, as"),
+        ([[[1, 2, 3]] * 2], {"form": "points", "places": EYES}, r"found shape \[1, 2, 3\], wanted \[-1, -1, 2\] with"),
+        ([[[1, np.nan]] * 2], {"form": "points", "places": EYES}, "input 'points', item 0: a number is not finite"),
         ([[0, 0, 5, 5]] * 3, {"k": 2}, "input 'box': found 3 for an image; at most 2"),
         ([[[0, 0], [9, 9], [9, 0], [0, 9]]], {"form": "quad"}, "quad 0: its corners do not go round it"),
         ([[[0, 0], [9, 0], [3, 3], [0, 9]]], {"form": "quad"}, "quad 0: its corners do not go round it"),
@@ -241,6 +302,11 @@ def test_corners_go_round_from_the_upper_left() -> None:
     ("values", "message"),
     [
         ({"form": "circle"}, "form: found circle, wanted one of box, quad, rotated"),
+        ({"form": "points"}, r"places: found \[\], wanted x and y of at least two points"),
+        ({"form": "points", "places": (0.1, 0.2, 0.3)}, "places: found .*, wanted x and y of at least two points"),
+        ({"form": "points", "places": (0.1, 0.2, 0.1, 0.2)}, "places: found .*, wanted points of which some differ"),
+        ({"form": "points", "places": (0.1, 0.2, 0.1, math.inf)}, "places: found .*, wanted finite numbers"),
+        ({"places": EYES}, r"places: found \[0.25, .*, wanted none with form box"),
         ({"k": 0}, "k: found 0"),
         ({"max_crop_pixels": 0}, "max_crop_pixels: found 0"),
         ({"rotate_tall": -1.0}, "rotate_tall: found -1.0"),

@@ -118,6 +118,7 @@ def family_tensors(family: str, corners: np.ndarray, scores: np.ndarray) -> dict
             "logits": np.concatenate([logarithm, np.log(1 - scores.sum(1, keepdims=True))], 1),
         },
         "rtdetr": {"pred_boxes": centered / unit, "logits": odds},
+        "centerface": of_centers(centered, scores),
     }
     return {name: array[None].astype(np.float32) for name, array in tensors[family].items()}
 
@@ -129,6 +130,78 @@ def of_cells(centered: np.ndarray, scores: np.ndarray) -> np.ndarray:
     for row, box, values, (x, y, s) in zip(rows[::-1], centered, scores, cells[::-1], strict=False):
         row[:] = [box[0] / s - x, box[1] / s - y, *np.log(np.maximum(box[2:], 1e-6) / s), *values]
     return rows
+
+
+def of_centers(centered: np.ndarray, scores: np.ndarray) -> dict[str, np.ndarray]:
+    """CenterFace's maps of the frame, with these boxes in their last cells and nothing in the others."""
+    rows, columns = HEIGHT // 4, WIDTH // 4
+    heatmap = np.zeros((scores.shape[1], rows * columns), np.float32)
+    scale, offset, landmarks = (np.zeros((count, rows * columns), np.float32) for count in (2, 2, 10))
+    for cell, box, values in zip(range(rows * columns)[::-1], centered, scores, strict=False):
+        heatmap[:, cell] = values
+        scale[:, cell] = np.log(np.maximum(box[3:1:-1], 1e-6) / 4)
+        offset[:, cell] = box[1] / 4 - (cell // columns + 0.5), box[0] / 4 - (cell % columns + 0.5)
+        landmarks[:, cell] = np.arange(10) / 10
+    maps = {"heatmap": heatmap, "scale": scale, "offset": offset, "landmarks": landmarks}
+    return {name: array.reshape(-1, rows, columns) for name, array in maps.items()}
+
+
+def slow_centerface(maps: dict[str, np.ndarray], threshold: float) -> list[tuple[float, list[float], list[float]]]:
+    """Score, box and points of each cell above the threshold, as CenterFace's own `decode` reads them, best first."""
+    faces = []
+    for row, column in zip(*np.where(maps["heatmap"][0] > threshold), strict=True):
+        height, width = (float(np.exp(side)) * 4 for side in maps["scale"][:, row, column])
+        down, right = maps["offset"][:, row, column]
+        left = min(max(0, (column + right + 0.5) * 4 - width / 2), WIDTH)
+        top = min(max(0, (row + down + 0.5) * 4 - height / 2), HEIGHT)
+        points = []
+        for point in range(5):
+            points += [maps["landmarks"][2 * point + 1, row, column] * width + left]
+            points += [maps["landmarks"][2 * point, row, column] * height + top]
+        box = [left, top, min(left + width, WIDTH), min(top + height, HEIGHT)]
+        faces.append((float(maps["heatmap"][0, row, column]), box, points))
+    return sorted(faces, reverse=True)
+
+
+@pytest.mark.parametrize(("size", "image_size"), [((WIDTH, HEIGHT), True), ((640, 288), True), ((5, 5), False)])
+def test_centerface_is_read_as_its_own_decode_reads_it(size: tuple[int, int], image_size: bool) -> None:
+    """Boxes are moved into the image at its left and top, cut off at the others, and points are shares of the box."""
+    chance = np.random.default_rng(4)
+    shape = (HEIGHT // 4, WIDTH // 4)
+    maps = {
+        "heatmap": chance.permutation(np.linspace(0, 1, np.prod(shape))).reshape(1, *shape),
+        "scale": chance.normal(1.5, 0.5, (2, *shape)),
+        "offset": chance.uniform(-0.5, 0.5, (2, *shape)),
+        "landmarks": chance.uniform(0, 1, (10, *shape)),
+    }
+    maps = {name: array.astype(np.float32) for name, array in maps.items()}
+    expected = slow_centerface(maps, 0.8)
+    settings = Settings(
+        family="centerface", k=200, score_threshold=0.8, iou_threshold=1, image_size=image_size, **FRAME
+    )
+    batch = {name: array[None] for name, array in maps.items()}
+    sizes = np.array([size[::-1]]) if image_size else None
+    outputs = detect(batch, sizes, LABELS[:1], settings)
+    count = int(outputs["count"][0, 0])
+    assert count == len(expected) > 100
+    larger = np.array(size) / (WIDTH, HEIGHT) if image_size else np.ones(2)
+    np.testing.assert_allclose(outputs["score"][0, :count], [score for score, _, _ in expected])
+    boxes = np.array([box for _, box, _ in expected]).reshape(-1, 2, 2) * larger
+    np.testing.assert_allclose(outputs["box"][0, :count].reshape(-1, 2, 2), boxes, atol=1e-3)
+    points = np.array([points for _, _, points in expected]).reshape(-1, 5, 2) * larger
+    np.testing.assert_allclose(outputs["points"][0, :count], points, atol=1e-3)
+    assert not outputs["points"][0, count:].any()
+
+
+@pytest.mark.parametrize("name", ["scale", "offset", "landmarks", "heatmap"])
+def test_maps_of_centerface_have_a_cell_for_each_four_pixels(name: str) -> None:
+    """Each has its own shape in the message."""
+    maps = family_tensors("centerface", np.zeros((0, 4), np.float32), np.zeros((0, 1), np.float32))
+    maps[name] = maps[name][..., 1:]
+    channels = {"scale": 2, "offset": 2, "landmarks": 10, "heatmap": 1}[name]
+    wanted = rf"found {name} of shape \[{channels}, 24, 31\], wanted \[{channels}, 24, 32\] for an image of 96 x 128"
+    with pytest.raises(ValueError, match=wanted):
+        detect(maps, None, LABELS[:1], Settings(family="centerface", image_size=False, **FRAME))
 
 
 def test_yolox_is_read_as_its_own_demo_reads_it() -> None:
@@ -168,6 +241,7 @@ def test_every_family_gives_the_same_boxes(family: str) -> None:
         "label": "O",
         "class_id": "i",
         "count": "i",
+        **({"points": "f"} if family == "centerface" else {}),
     }
 
 
@@ -320,16 +394,16 @@ def test_scores_that_are_not_finite_are_refused(family: str, value: float) -> No
     """The message has the inputs and the item."""
     tensors = family_tensors(family, random_boxes(4, 0), np.full((4, 3), 0.3, np.float32))
     batch = {name: np.concatenate([array, array]) for name, array in tensors.items()}
-    place = {"yolov5": (1, 2, 5), "yolox": (1, 251, 5), "yolov8": (1, 4, 2), "end2end": (1, 2, 4)}.get(
-        family, (1, 2, 1)
-    )
-    name = "scores" if family == "ssd" else "logits" if "detr" in family else "predictions"
+    places = {"yolov5": (1, 2, 5), "yolox": (1, 251, 5), "yolov8": (1, 4, 2), "end2end": (1, 2, 4)}
+    place = {**places, "centerface": (1, 0, 23, 31)}.get(family, (1, 2, 1))
+    names = {"ssd": "scores", "detr": "logits", "rtdetr": "logits", "centerface": "heatmap"}
+    name = names.get(family, "predictions")
     batch[name][place] = value
     if family == "rtdetr" and value == np.inf:  # its sigmoid is 1
         outputs = detect(batch, np.array([[9, 9], [9, 9]]), LABELS, Settings(family=family, **FRAME))
         assert outputs["score"][1, 0] == 1
         return
-    with pytest.raises(ValueError, match=rf"input .*'{name}', item 1: the largest score is (nan|inf)"):
+    with pytest.raises(ValueError, match=rf"input .*'{name}'.*, item 1: the largest score is (nan|inf)"):
         detect(batch, np.array([[9, 9], [9, 9]]), LABELS, Settings(family=family, **FRAME))
 
 
@@ -345,6 +419,18 @@ def test_boxes_that_are_not_finite_are_refused_if_they_count(value: float) -> No
     tensors["predictions"][0, 0, 2] = value
     with pytest.raises(ValueError, match="item 0: a box above the score threshold has a number that is not finite"):
         detect(tensors, size, LABELS, Settings(**FRAME))
+
+
+def test_points_that_are_not_finite_are_refused() -> None:
+    """Those of a cell below the threshold may be anything."""
+    tensors = family_tensors("centerface", np.float32([[9, 9, 20, 20]]), np.float32([[0.9, 0, 0]]))
+    tensors["landmarks"][0, 3, :, 0] = np.nan
+    size = np.array([[HEIGHT, WIDTH]])
+    settings = Settings(family="centerface", **FRAME)
+    assert detect(tensors, size, LABELS, settings)["count"] == [[1]]
+    tensors["landmarks"][0, 3, -1, -1] = np.inf
+    with pytest.raises(ValueError, match="item 0: a box above the score threshold has a point that is not finite"):
+        detect(tensors, size, LABELS, settings)
 
 
 @pytest.mark.parametrize(

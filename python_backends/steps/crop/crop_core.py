@@ -1,4 +1,5 @@
-"""Cut boxes out of an image: upright ones, rotated ones, and quadrilaterals, whose perspective is undone.
+"""Cut boxes out of an image: upright ones, rotated ones, quadrilaterals, whose perspective is undone, and surroundings
+of points that get given places, such as the eyes of a face.
 
 Coordinates are those of `detect`: a pixel is a square with sides of 1, so the whole image is 0, 0, width, height.
 """
@@ -21,7 +22,7 @@ from decode_image_core import (
 from decode_image_geometry import Placement, place, want
 from PIL import Image
 
-SHAPES = {"box": (4,), "quad": (4, 2), "rotated": (5,)}
+SHAPES = {"box": (4,), "quad": (4, 2), "rotated": (5,), "points": (-1, 2)}
 THINNEST = 0.01  # pixels; Pillow takes no thinner box
 
 
@@ -30,6 +31,7 @@ class Settings(PixelSettings):
     """The step's parameters; step.yaml explains each."""
 
     form: str = "box"
+    places: tuple[float, ...] = ()
     k: int = 100
     count: bool = False
     rotate_tall: float = 0.0
@@ -42,6 +44,19 @@ class Settings(PixelSettings):
         want(self.k >= 1, "k", self.k, "at least 1")
         want(self.max_crop_pixels >= 1, "max_crop_pixels", self.max_crop_pixels, "at least 1")
         want(0 <= self.rotate_tall < math.inf, "rotate_tall", self.rotate_tall, "at least 0")
+        if self.form != "points":
+            want(not self.places, "places", list(self.places), f"none with form {self.form}")
+            return
+        shares = np.array(self.places)
+        want(len(shares) >= 4 and len(shares) % 2 == 0, "places", list(self.places), "x and y of at least two points")
+        want(bool(np.isfinite(shares).all()), "places", list(self.places), "finite numbers")
+        apart = np.ptp(shares.reshape(-1, 2), axis=0).max() > 0
+        want(bool(apart), "places", list(self.places), "points of which some differ")
+
+    @property
+    def points(self) -> np.ndarray:
+        """Where the points of a crop go, in its pixels: float64 [points, 2]."""
+        return np.array(self.places).reshape(-1, 2) * (self.width, self.height)
 
 
 def check_boxes(boxes: np.ndarray, settings: Settings) -> None:
@@ -51,8 +66,14 @@ def check_boxes(boxes: np.ndarray, settings: Settings) -> None:
         ValueError: names the input and the item.
     """
     name = settings.form
-    if boxes.shape[2:] != SHAPES[name]:
-        raise ValueError(f"input '{name}': found shape {list(boxes.shape[1:])}, wanted {[-1, *SHAPES[name]]}")
+    fits = boxes.shape[2:] == SHAPES[name]
+    wanted = str([-1, *SHAPES[name]])
+    if name == "points":
+        least = len(settings.places) // 2
+        fits = boxes.ndim == 4 and boxes.shape[2] >= least and boxes.shape[3] == 2
+        wanted += f" with at least {least} points, as parameter places has them"
+    if not fits:
+        raise ValueError(f"input '{name}': found shape {list(boxes.shape[1:])}, wanted {wanted}")
     if boxes.shape[1] > settings.k:
         raise ValueError(f"input '{name}': found {boxes.shape[1]} for an image; at most {settings.k} are taken")
     finite = np.isfinite(boxes).all(axis=tuple(range(1, boxes.ndim)))
@@ -98,7 +119,7 @@ def _check_pixels(image: Image.Image, boxes: np.ndarray, settings: Settings) -> 
         boxes = np.clip(boxes, 0, [*image.size, *image.size])
         sides = np.maximum(boxes[:, 2:] - boxes[:, :2], 0)
     else:
-        sides = np.array([_sides(box if settings.form == "quad" else corners_of(box)) for box in boxes])
+        sides = np.array([_sides(_quad(box, settings)) for box in boxes])
     count = int(np.minimum(sides.prod(axis=1), _most(image, settings)).sum())
     if count > settings.max_crop_pixels:
         raise ValueError(
@@ -129,7 +150,14 @@ def _crop(image: Image.Image, box: np.ndarray, settings: Settings) -> np.ndarray
             return _upright(image, box, settings)
         left, top, right, bottom = box
         return _warped(image, np.array([[left, top], [right, top], [right, bottom], [left, bottom]]), settings)
-    return _warped(image, box if settings.form == "quad" else corners_of(box), settings)
+    return _warped(image, _quad(box, settings), settings)
+
+
+def _quad(box: np.ndarray, settings: Settings) -> np.ndarray:
+    """The corners of a box of any form but the upright one, from the upper left on."""
+    if settings.form == "rotated":
+        return corners_of(box)
+    return box if settings.form == "quad" else corners_around(box, settings)
 
 
 def _is_tall(width: float, height: float, settings: Settings) -> bool:
@@ -196,6 +224,21 @@ def corners_of(rotated: np.ndarray) -> np.ndarray:
     down = np.array([-math.sin(angle), math.cos(angle)]) * height / 2
     center = np.array([x, y])
     return np.stack([center - across - down, center + across - down, center + across + down, center - across + down])
+
+
+def corners_around(points: np.ndarray, settings: Settings) -> np.ndarray:
+    """The corners [4, 2] of the crop in which points [n, 2] of the image come to lie nearest to their places.
+
+    The image is moved, turned and scaled evenly (least squares), neither distorted nor mirrored.
+    """
+    places = settings.points @ (1, 1j)  # complex numbers: a product turns and scales
+    points = points[: len(places)] @ (1, 1j)
+    middle, center = places.mean(), points.mean()
+    away = places - middle
+    factor = ((points - center) * away.conj()).sum() / (abs(away) ** 2).sum()
+    width, height = settings.width, settings.height
+    corners = (np.array([0, width, width + height * 1j, height * 1j]) - middle) * factor + center
+    return np.stack([corners.real, corners.imag], axis=1)
 
 
 def perspective(size: tuple[int, int], corners: np.ndarray) -> list[float]:

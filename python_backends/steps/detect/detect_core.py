@@ -1,7 +1,8 @@
 """Read a detector's raw output: scores, classes and boxes, the best of them in pixels of the source.
 
 The families and their formulas are those of the published detectors: YOLO's heads as Ultralytics exports them, SSD with
-decoded boxes, DETR and RT-DETR as post_process_object_detection of transformers reads them.
+decoded boxes, DETR and RT-DETR as post_process_object_detection of transformers reads them, and CenterFace as its own
+`decode` reads it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 from decode_image_geometry import check_frame, place, want
+from detect_centers import POINTS, centers
 from detect_nms import kept
 from step_scores import sigmoid
 
@@ -27,6 +29,8 @@ class Family:
     function: str = "none"
     background: str = "none"
     nms: bool = True
+    points: int = 0
+    """Landmarks of each box."""
 
 
 FAMILIES = {
@@ -39,6 +43,7 @@ FAMILIES = {
         ("pred_boxes", "logits"), coordinates="normalized", function="softmax", background="last", nms=False
     ),
     "rtdetr": Family(("pred_boxes", "logits"), coordinates="normalized", function="sigmoid", nms=False),
+    "centerface": Family(("heatmap", "scale", "offset", "landmarks"), box_format="xyxy", points=POINTS),
 }
 CHOICES = {
     "box_format": ("xyxy", "cxcywh", "yxyx"),
@@ -93,6 +98,8 @@ class Candidates(NamedTuple):
     """Their scores, float32 [n]."""
     classes: np.ndarray
     """The numbers of their classes, int [n]."""
+    points: np.ndarray
+    """Their landmarks, float32 [n, points, 2]: x and y, in the pixels of the boxes."""
 
 
 def detect(
@@ -108,12 +115,14 @@ def detect(
 
     Returns:
         box: float32 [batch, k, 4], left, top, right, bottom within the image, 0 where there is none; score: float32
-        [batch, k], 0; label: object [batch, k], empty; class_id: int32 [batch, k], -1; count: int32 [batch, 1].
+        [batch, k], 0; label: object [batch, k], empty; class_id: int32 [batch, k], -1; count: int32 [batch, 1]; of a
+        family with landmarks points: float32 [batch, k, points, 2], 0.
 
     Raises:
         ValueError: shapes that do not fit, or values that are not finite; names input and item.
     """
-    given = [tensors[name] for name in FAMILIES[settings.family].inputs]
+    family = FAMILIES[settings.family]
+    given = [tensors[name] for name in family.inputs]
     batch, k = len(given[0]), settings.k
     outputs = {
         "box": np.zeros((batch, k, 4), np.float32),
@@ -121,19 +130,22 @@ def detect(
         "label": np.full((batch, k), b"", dtype=object),
         "class_id": np.full((batch, k), -1, np.int32),
         "count": np.zeros((batch, 1), np.int32),
+        "points": np.zeros((batch, k, family.points, 2), np.float32),
     }
-    names = " and ".join(f"'{name}'" for name in FAMILIES[settings.family].inputs)
+    names = " and ".join(f"'{name}'" for name in family.inputs)
     for item in range(batch):
         try:
             with np.errstate(invalid="ignore"):  # of a score that _checked refuses
                 candidates = _candidates([tensor[item] for tensor in given], len(labels), settings)
-            boxes, scores, classes = _best(candidates, _size(sizes, item, settings), settings)
+            boxes, scores, classes, points = _best(candidates, _size(sizes, item, settings), settings)
         except ValueError as error:
             raise ValueError(f"input {names}, item {item}: {error}") from error
         count = len(boxes)
-        values = (boxes, scores, labels[classes], classes, count)
+        values = (boxes, scores, labels[classes], classes, count, points)
         for name, value in zip(outputs, values, strict=True):
             outputs[name][item, : count if name != "count" else 1] = value
+    if not family.points:
+        del outputs["points"]
     return outputs
 
 
@@ -159,6 +171,10 @@ def _candidates(given: list[np.ndarray], classes: int, settings: Settings) -> Ca
         return _above(boxes, given[0][:, 5:], given[0][:, 4], settings)
     if family == "end2end":
         return _final(given[0], classes, settings)
+    if family == "centerface":
+        _check_width(len(given[0]), classes, settings)
+        image = (settings.height, settings.width)
+        return Candidates(*centers(_checked(given[0]), *given[1:], image, settings.score_threshold))
     boxes, scores = given
     if len(boxes) != len(scores):
         raise ValueError(f"found {len(boxes)} boxes and the scores of {len(scores)}")
@@ -217,13 +233,17 @@ def _above(boxes: np.ndarray, scores: np.ndarray, objectness: np.ndarray | None,
     else:
         scores = _applied(scores, settings)
     if not scores.size:
-        return Candidates(boxes[:0], np.zeros(0, np.float32), np.zeros(0, np.intp))
+        return _without_points(boxes[:0], np.zeros(0, np.float32), np.zeros(0, np.intp))
     if settings.family == "rtdetr":
         rows, columns = np.nonzero(_checked(scores) > settings.score_threshold)
-        return Candidates(boxes[rows], scores[rows, columns], columns)
+        return _without_points(boxes[rows], scores[rows, columns], columns)
     best = _checked(scores.max(axis=1))
     rows = np.flatnonzero(best > settings.score_threshold)
-    return Candidates(boxes[rows], best[rows], scores[rows].argmax(axis=1))
+    return _without_points(boxes[rows], best[rows], scores[rows].argmax(axis=1))
+
+
+def _without_points(boxes: np.ndarray, scores: np.ndarray, classes: np.ndarray) -> Candidates:
+    return Candidates(boxes, scores, classes, np.zeros((len(boxes), 0, 2), np.float32))
 
 
 def _applied(scores: np.ndarray, settings: Settings) -> np.ndarray:
@@ -251,7 +271,7 @@ def _final(rows: np.ndarray, classes: int, settings: Settings) -> Candidates:
     fits = (numbers >= 0) & (numbers < classes)
     if not fits.all():
         raise ValueError(f"found the class {numbers[~fits][0]}, wanted 0 to {classes - 1}, one per label")
-    return Candidates(rows[:, :4], rows[:, 4], numbers.astype(np.intp))
+    return _without_points(rows[:, :4], rows[:, 4], numbers.astype(np.intp))
 
 
 def _best(candidates: Candidates, size: tuple[int, int], settings: Settings) -> Candidates:
@@ -262,14 +282,17 @@ def _best(candidates: Candidates, size: tuple[int, int], settings: Settings) -> 
     order = np.argsort(-candidates.scores, kind="stable")
     with np.errstate(over="ignore"):  # coordinates that far away are cut off
         corners = _corners(candidates.boxes[order], settings)
-        pixels = _in_source(corners, size, settings)
+        pixels = np.clip(_in_source(corners, size, settings), 0, np.float32(size * 2))
     shown = np.flatnonzero((pixels[:, 2:] > pixels[:, :2]).all(axis=1))
     order, corners, pixels = order[shown], corners[shown], pixels[shown]
     classes = candidates.classes[order]
     chosen = slice(settings.k)
     if FAMILIES[settings.family].nms:
         chosen = kept(corners, classes if settings.class_aware else None, settings.iou_threshold, settings.k)
-    return Candidates(pixels[chosen], candidates.scores[order][chosen], classes[chosen])
+    points = _in_source(candidates.points[order][chosen], size, settings)
+    if not np.isfinite(points).all():
+        raise ValueError("a box above the score threshold has a point that is not finite")
+    return Candidates(pixels[chosen], candidates.scores[order][chosen], classes[chosen], points)
 
 
 def _corners(boxes: np.ndarray, settings: Settings) -> np.ndarray:
@@ -287,9 +310,11 @@ def _corners(boxes: np.ndarray, settings: Settings) -> np.ndarray:
     return np.asarray(boxes, dtype=np.float32)
 
 
-def _in_source(corners: np.ndarray, size: tuple[int, int], settings: Settings) -> np.ndarray:
-    """The corners in pixels of the source, cut off at its edges."""
-    if settings.image_size and len(corners):
+def _in_source(places: np.ndarray, size: tuple[int, int], settings: Settings) -> np.ndarray:
+    """Corners or points in pixels of the network's image, in those of the source: float32 [n, ..., 2 or 4]."""
+    if settings.image_size and len(places):
         placed = place(size, settings)
-        corners = (corners - np.float32(placed.at * 2)) * np.float32(placed.scale * 2) + np.float32(placed.box[:2] * 2)
-    return np.clip(corners, 0, np.float32(size * 2))
+        pairs = places.shape[-1] // 2
+        places = (places - np.float32(placed.at * pairs)) * np.float32(placed.scale * pairs)
+        places = places + np.float32(placed.box[:2] * pairs)
+    return places
