@@ -75,9 +75,9 @@ class Recipe:
 
 def recipes() -> dict[str, Recipe]:
     """Every recipe by the name of its page."""
-    from bench.families import images, ocr, ready_made, sounds, tables, texts
+    from bench.families import faces, images, ocr, ready_made, sounds, tables, texts
 
-    modules = (texts, images, sounds, tables, ocr, ready_made)
+    modules = (texts, images, sounds, tables, ocr, faces, ready_made)
     return {name: recipe for module in modules for name, recipe in module.RECIPES.items()}
 
 
