@@ -422,7 +422,7 @@ def test_boxes_that_are_not_finite_are_refused_if_they_count(value: float) -> No
 
 
 def test_points_that_are_not_finite_are_refused() -> None:
-    """Those of a cell below the threshold may be anything."""
+    """A cell below the threshold may have any points."""
     tensors = family_tensors("centerface", np.float32([[9, 9, 20, 20]]), np.float32([[0.9, 0, 0]]))
     tensors["landmarks"][0, 3, :, 0] = np.nan
     size = np.array([[HEIGHT, WIDTH]])

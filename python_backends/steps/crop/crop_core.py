@@ -104,12 +104,14 @@ def crops(data: bytes, boxes: np.ndarray, count: int, settings: Settings) -> np.
         _check_pixels(image, boxes[:count], settings)
     values = np.empty((len(boxes), *settings.shape), dtype=DTYPES[settings.dtype])
     empty = np.full((settings.height, settings.width, settings.channels), settings.pad_value, dtype=np.uint8)
-    for index, box in enumerate(boxes):
+    values[:] = pixels_of(empty, settings)
+    for index, box in enumerate(boxes[:count] if image is not None else ()):
         try:
-            crop = _crop(image, box, settings) if image is not None and index < count else None
+            crop = _crop(image, box, settings)
         except ValueError as error:
             raise ValueError(f"{settings.form} {index}: {error}") from error
-        values[index] = pixels_of(empty if crop is None else crop, settings)
+        if crop is not None:
+            values[index] = pixels_of(crop, settings)
     return values
 
 
