@@ -304,7 +304,10 @@ def pixels_of(values: np.ndarray, settings: PixelSettings) -> np.ndarray:
     if settings.dtype == "UINT8":
         return pixels
     axes = (1, 1, -1) if settings.layout == "NHWC" else (-1, 1, 1)
-    pixels *= np.float32(settings.scale)
-    pixels -= np.asarray(settings.mean, dtype=np.float32).reshape(axes)
-    pixels /= np.asarray(settings.std, dtype=np.float32).reshape(axes)
+    if settings.scale != 1:  # each pass over the pixels takes time, also one that changes nothing
+        pixels *= np.float32(settings.scale)
+    if any(settings.mean):
+        pixels -= np.asarray(settings.mean, dtype=np.float32).reshape(axes)
+    if set(settings.std) != {1}:
+        pixels /= np.asarray(settings.std, dtype=np.float32).reshape(axes)
     return pixels

@@ -24,7 +24,7 @@ def linear(values: np.ndarray, size: Size, box: Box) -> np.ndarray:
         box: left, top, right and bottom of the part.
     """
     left, top, right, bottom = box
-    columns = _pairs(left, right, size[0], values.shape[1])
+    columns = _columns(left, right, size[0], values.shape)
     first, second, rest, share = _pairs(top, bottom, size[1], values.shape[0])
     result = np.empty((size[1], size[0], values.shape[2]), np.uint8)
     step = max(1, BLOCK // (max(values.shape[1], size[0]) * values.shape[2]))
@@ -34,18 +34,27 @@ def linear(values: np.ndarray, size: Size, box: Box) -> np.ndarray:
         rows, places = np.unique([first[block], second[block]], return_inverse=True)
         upper, lower = places.reshape(2, -1)
         across = _across(values[rows], columns) >> 4
-        total = (across[upper] * rest[block, None, None]) >> 16
-        total += (across[lower] * share[block, None, None]) >> 16
-        result[block] = (total + 2) >> 2
+        total = (across[upper] * rest[block, None]) >> 16
+        total += (across[lower] * share[block, None]) >> 16
+        result[block] = ((total + 2) >> 2).reshape(result[block].shape)
     return result
 
 
 def _across(values: np.ndarray, columns: tuple[np.ndarray, ...]) -> np.ndarray:
-    """Rows of an image at other columns, times `ONE`: int32 [rows, columns, channels]."""
+    """Rows of an image at other columns, times `ONE`: int32 [rows, columns * channels]."""
     low, high, rest, share = columns
-    total = np.take(values, low, axis=1) * rest[:, None]
-    total += np.take(values, high, axis=1) * share[:, None]
+    values = values.reshape(len(values), -1)
+    total = values[:, low] * rest
+    total += values[:, high] * share
     return np.asarray(total)
+
+
+def _columns(left: float, right: float, width: int, shape: tuple[int, ...]) -> tuple[np.ndarray, ...]:
+    """The pairs of a row's values: as one axis with the channels, they are computed several times as fast."""
+    low, high, rest, share = _pairs(left, right, width, shape[1])
+    channels = np.arange(shape[2])
+    values = [(pixels[:, None] * shape[2] + channels).ravel() for pixels in (low, high)]
+    return *values, np.repeat(rest, shape[2]), np.repeat(share, shape[2])
 
 
 def _pairs(start: float, stop: float, to: int, size: int) -> tuple[np.ndarray, ...]:
