@@ -52,15 +52,15 @@ def _nobody(_: Album, number: int) -> Image.Image:
 
 def _portrait(album: Album, number: int) -> Image.Image:
     image = Image.new("RGB", (480, 640), "#606870")
-    image.paste(album.face(32 + number, 180), (150, 200))
+    image.paste(album.face(number + 1, 180), (150, 200))
     return image
 
 
 def _row(album: Album, number: int) -> Image.Image:
     image = Image.new("RGB", (800, 300), "#707060")
     for place in range(5):
-        side = 60 + 15 * place
-        image.paste(album.face(40 + 5 * number + place, side), (30 + 155 * place, 150 - side // 2))
+        side = 80 + 10 * place
+        image.paste(album.face(5 * number + place + 6, side), (30 + 155 * place, 150 - side // 2))
     return image
 
 
@@ -80,7 +80,7 @@ def _crowd(album: Album, number: int) -> Image.Image:
     noise = np.random.default_rng(number).integers(80, 200, (10, 14, 3), dtype=np.uint8)
     image = Image.fromarray(noise).resize((1000, 700), Image.Resampling.BICUBIC)
     for place in range(7):
-        image.paste(album.face(60 + 7 * number + place, 110 + 10 * place), (30 + 135 * place, 60 + 170 * (place % 3)))
+        image.paste(album.face(7 * number + place, 110 + 10 * place), (30 + 135 * place, 60 + 170 * (place % 3)))
     return image
 
 
