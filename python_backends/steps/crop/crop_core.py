@@ -55,7 +55,7 @@ class Settings(PixelSettings):
 
     @property
     def points(self) -> np.ndarray:
-        """Where the points of a crop go, in its pixels: float64 [points, 2]."""
+        """The places of the points in a crop, in its pixels: float64 [points, 2]."""
         return np.array(self.places).reshape(-1, 2) * (self.width, self.height)
 
 
