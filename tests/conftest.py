@@ -37,6 +37,7 @@ pytest_plugins = [
     "tests.fakecuda",
     "tests.fakedriver",
     "tests.fakegpu",
+    "tests.custom_operators",
     "tests.stores",
     "tests.wheels",
 ]

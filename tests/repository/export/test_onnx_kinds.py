@@ -60,7 +60,7 @@ CUT = onnx_bytes(RELU, [X], [Y])[:40]
         (
             onnx_bytes([node("Mine", ["x"], ["y"], domain="my.ops")], [X], [Y], domains=["my.ops"]),
             "the custom operator my.ops.Mine",
-            "register_custom_ops_library",
+            "network: {op_library: FILE.so}",
         ),
         (
             onnx_bytes([node("Mul", ["x", "x"], ["y"])], [("x", BF16, ["N"])], [("y", BF16, ["N"])], opset=18),

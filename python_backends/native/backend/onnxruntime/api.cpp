@@ -66,6 +66,7 @@ void fill(const void* const* table) {
   take(a.set_graph_level, table, 23);
   take(a.set_intra_op_threads, table, 24);
   take(a.set_inter_op_threads, table, 25);
+  take(a.register_operators, table, 29);
   take(a.input_count, table, 30);
   take(a.output_count, table, 31);
   take(a.optional_count, table, 32);

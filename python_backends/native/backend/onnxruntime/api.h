@@ -55,6 +55,7 @@ struct Api {
   Status* (*set_graph_level)(SessionOptions*, int);
   Status* (*set_intra_op_threads)(SessionOptions*, int);
   Status* (*set_inter_op_threads)(SessionOptions*, int);
+  Status* (*register_operators)(SessionOptions*, const char* library, void** handle);
   Status* (*input_count)(const Session*, size_t*);
   Status* (*output_count)(const Session*, size_t*);
   Status* (*optional_count)(const Session*, size_t*);

@@ -38,6 +38,24 @@ std::vector<std::pair<const char*, const char*>> idle_workers() {
 // With "1" ONNX Runtime multiplies FP32 matrices in bfloat16 on ARM processors that can.
 constexpr const char* kHalfEntry = "mlas.enable_gemm_fastmath_arm64_bfloat16";
 
+// The libraries of `model_operations`: files next to the network, else as the system's loader finds them, which is all
+// that NVIDIA's backend knows. They stay loaded: a session of another instance may run their operators.
+void register_operators(const Config& config, ort::SessionOptions* options) {
+  const auto& names = config.json["model_operations"]["op_library_filename"].items();
+  if (names.empty()) return;
+  const std::filesystem::path folder = model_file(config).parent_path();
+  for (const Json& name : names) {
+    std::filesystem::path library = folder / name.text();
+    if (!std::filesystem::is_regular_file(library)) library = name.text();
+    void* handle = nullptr;
+    try {
+      ort::check(api().register_operators(options, library.c_str(), &handle));
+    } catch (const Error& error) {
+      throw Error(text("model_operations: cannot load ", library.string(), ": ", error.what()));
+    }
+  }
+}
+
 }  // namespace
 
 int threads_asked(const Config& config, const std::string& key) {
@@ -83,6 +101,7 @@ ort::OptionsPtr session_options(const Config& config, int threads) {
     if (key.rfind("session.", 0) != 0 && key != kHalfEntry) continue;
     ort::check(api().add_session_entry(options, key.c_str(), value["string_value"].text().c_str()));
   }
+  register_operators(config, options);
   return kept;
 }
 

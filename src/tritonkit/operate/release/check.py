@@ -14,6 +14,7 @@ from tritonkit.perf.load.kinds import CALL, Kind, answers_to, kind_of
 from tritonkit.perf.load.workload import Request
 from tritonkit.perf.load.workloads import prepare
 from tritonkit.repository.export import BuildCache
+from tritonkit.repository.export.op_library import operators_of
 from tritonkit.repository.export.samples import Batch
 from tritonkit.repository.modelspec import load
 from tritonkit.repository.optimize.gate import judge, refuse
@@ -109,7 +110,8 @@ def _measure(root: Path, candidate: Candidate, client: Client, say: Callable[[st
     spec = load(root / "models" / candidate.model, root)
     cache = BuildCache.of_project(root, say)
     job = job_of(spec, cache, candidate.artifact.variant, say=say)
-    quality = measure(job, _Served(client.model(spec.network_name)), lossless=False)
+    with operators_of(spec):
+        quality = measure(job, _Served(client.model(spec.network_name)), lossless=False)
     measured = replace(candidate.artifact, quality=quality)
     outcome = judge(spec, measured)
     if not outcome.passed:

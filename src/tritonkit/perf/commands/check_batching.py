@@ -107,6 +107,7 @@ def _samples(project: Path, model: str) -> dict[str, Any]:
     import numpy as np
 
     from tritonkit.repository.export import BuildCache
+    from tritonkit.repository.export.op_library import operators_of
     from tritonkit.repository.modelspec import load_all
     from tritonkit.repository.optimize.make import job_of
 
@@ -115,7 +116,7 @@ def _samples(project: Path, model: str) -> dict[str, Any]:
         for spec in load_all(project):
             if model != spec.network_name or not _has_samples(spec.model.network):
                 continue
-            with contextlib.redirect_stdout(sys.stderr):
+            with contextlib.redirect_stdout(sys.stderr), operators_of(spec):
                 job = job_of(spec, BuildCache.of_project(project))
                 samples = job.samples
             if job.batched:

@@ -14,6 +14,7 @@ from tritonkit.errors import TritonkitError, UsageError
 from tritonkit.machine import cores
 from tritonkit.perf.load.profile import steps_of
 from tritonkit.repository.export import BuildCache
+from tritonkit.repository.export.op_library import operators_of
 from tritonkit.repository.export.samples import Batch
 from tritonkit.repository.modelspec import PipelineModel, PipelineNetwork, Spec, read_example
 from tritonkit.repository.optimize.make import job_of
@@ -100,7 +101,7 @@ def profile_network(spec: Spec, client: Client, repository: Path, inputs: Mappin
         return NetworkProfile(model, variant, problem="a model.py, which has no operators")
     try:
         # Output of a library must not mix with a command's own, such as --json.
-        with contextlib.redirect_stdout(sys.stderr):
+        with contextlib.redirect_stdout(sys.stderr), operators_of(spec):
             batch = network_inputs(client, spec, inputs)
             return _profile(model, variant, folder, _threads(client, model), batch)
     except TritonkitError as error:
@@ -158,6 +159,6 @@ def _sample(spec: Spec, root: Path) -> Batch:
     if spec.model.network.python or spec.model.network.folder:
         return {}
     job = job_of(spec, BuildCache.of_project(root))
-    with contextlib.redirect_stdout(sys.stderr):
+    with contextlib.redirect_stdout(sys.stderr), operators_of(spec):
         samples = job.samples
     return batch_of(samples, 1) if job.batched else samples[0]

@@ -20,8 +20,8 @@ __all__ = ["OnnxFacts", "read_onnx"]
 class OnnxFacts:
     """Facts about one ONNX file.
 
-    `custom_operators` belong to domains other than ONNX's and ONNX Runtime's. They run only where their library is
-    registered, which tritonkit never does.
+    `custom_operators` belong to domains other than ONNX's and ONNX Runtime's. They run only where a library of
+    the spec has them (`network.op_library`).
     """
 
     producer: str

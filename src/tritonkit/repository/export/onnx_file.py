@@ -23,6 +23,7 @@ from tritonkit.repository.export.onnx_kinds import (
     needs_trial,
     refuse_kinds,
 )
+from tritonkit.repository.export.op_library import register_operators
 from tritonkit.repository.export.plain_files import copy_file
 from tritonkit.repository.export.samples import Batch, cannot_run
 from tritonkit.repository.modelspec import Spec, Tensor
@@ -308,9 +309,11 @@ def _same_shape(declared: tuple[int, ...], shape: tuple[int, ...]) -> bool:
 
 
 def session_options() -> Any:
-    """onnxruntime.SessionOptions that compute FP32 as FP32 on every processor; all other options extend them."""
+    """onnxruntime.SessionOptions that compute FP32 as FP32 on every processor, with the spec's own operators; all other
+    options extend them."""
     options = need("onnxruntime", "build").SessionOptions()
     options.add_session_config_entry(*_EXACT)
+    register_operators(options)
     return options
 
 

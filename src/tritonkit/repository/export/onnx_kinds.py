@@ -9,6 +9,7 @@ from typing import Any
 
 from tritonkit.errors import BuildError
 from tritonkit.extras import need
+from tritonkit.repository.export.op_library import libraries_in_use
 from tritonkit.text import first_line
 
 __all__ = [
@@ -131,10 +132,12 @@ def explain_refusal(name: str, where: str, reason: str) -> BuildError:
     if unknown := re.search(r"([\w.]+):(\w+)\(-?\d+\) is not a registered function", reason):
         return BuildError(
             where,
-            found=f"{name} has the custom operator {unknown[1]}.{unknown[2]}, which {engine} does not have",
-            wanted="operators of ONNX and ONNX Runtime: no operator library is loaded into the server",
-            todo="export without it; or serve the file from Python (network: {python: server.py, files: [...]}),"
-            " where SessionOptions.register_custom_ops_library loads its library",
+            found=f"{name} has the custom operator {unknown[1]}.{unknown[2]}, which is neither in"
+            f" {' nor in '.join((engine, *(library.name for library in libraries_in_use())))}"
+            if libraries_in_use()
+            else f"{name} has the custom operator {unknown[1]}.{unknown[2]}, which {engine} does not have",
+            wanted="operators of ONNX, of ONNX Runtime, or of a library that the spec names",
+            todo="name the library that has it: network: {op_library: FILE.so}; or export without it",
         )
     if missing := re.search(r"Could not find an implementation for (\w+)\(\d+\)", reason):
         return BuildError(

@@ -99,7 +99,7 @@ def _hidden(path: str) -> str:
 
 def python_uses(spec: Spec) -> tuple[PythonUse, ...]:
     """The folder's Python by the time at which it runs: hooks, modules they import by name, steps, and other code."""
-    uses = [*_hook_uses(spec), *_tried_uses(spec), *_server_uses(spec)]
+    uses = [*_hook_uses(spec), *_tried_uses(spec), *_server_uses(spec), *_library_uses(spec)]
     direct = dict.fromkeys(use.file for use in uses)
     uses += [
         PythonUse(file, when, f"imported by {importer}")
@@ -173,6 +173,14 @@ def _server_uses(spec: Spec) -> Iterator[PythonUse]:
         for file in sorted(file for file in folder.rglob("*.py") if file.is_file()):
             yield PythonUse(_inner(file, spec), "server", "network.folder")
     yield from _step_uses(spec)
+
+
+def _library_uses(spec: Spec) -> Iterator[PythonUse]:
+    """Libraries of operators, which ONNX Runtime loads in a build, and later in a server."""
+    for library in spec.model.network.op_libraries:
+        if isinstance(library, str):
+            yield PythonUse(library, "build", "network.op_library")
+            yield PythonUse(library, "server", "network.op_library")
 
 
 def _step_uses(spec: Spec) -> Iterator[PythonUse]:

@@ -364,6 +364,7 @@ def _check_files(spec: Spec) -> None:
     named: list[tuple[str, FileReference | None]] = [
         ("network.weights", network.weights),
         ("network.onnx", network.onnx),
+        *(("network.op_library", library) for library in network.op_libraries),
         ("network.python", network.python),
         *(
             [("network.llm.checkpoint", f"{network.llm.checkpoint}/config.json")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -74,6 +75,9 @@ class Network(Strict):
     """A .safetensors file, or a checkpoint read with weights_only."""
     onnx: FileReference | None = None
     """An existing ONNX file."""
+    op_library: FileReference | Annotated[tuple[FileReference, ...], Field(min_length=1)] | None = None
+    """Libraries (.so) with custom operators of the ONNX file, for ONNX Runtime. Their code runs in builds and in the
+    server."""
     python: InnerPath | None = None
     """A model.py for Triton's Python backend, served unchanged."""
     files: tuple[FileReference, ...] = ()
@@ -97,6 +101,17 @@ class Network(Strict):
     """Inputs of an ONNX file that callers do not send, with the value that fills each, such as token_type_ids: 0."""
     opset: Annotated[int, Field(ge=17, le=23)] = 18
 
+    @property
+    def op_libraries(self) -> tuple[FileReference, ...]:
+        """The libraries of `op_library` in the order in which they are loaded."""
+        given = self.op_library
+        return given if isinstance(given, tuple) else () if given is None else (given,)
+
+    @property
+    def op_library_names(self) -> tuple[str, ...]:
+        """Names under which these libraries are published next to the network."""
+        return tuple(PurePosixPath(one if isinstance(one, str) else one.file).name for one in self.op_libraries)
+
     @model_validator(mode="after")
     def _one_source(self) -> Self:
         sources = [key for key in SOURCES if getattr(self, key) is not None]
@@ -117,6 +132,11 @@ class Network(Strict):
             raise ValueError(
                 "inputs, outputs and free_axes are given; wanted none of them for folder: its config.pbtxt"
             )
+        if self.op_library and not self.onnx:
+            raise ValueError("op_library belongs to onnx")
+        libraries = self.op_library_names
+        if twice := next((name for name in libraries if libraries.count(name) > 1), ""):
+            raise ValueError(f"op_library has {twice} twice; wanted distinct names, as all lie in one version folder")
         if self.backend and not self.file:
             raise ValueError("backend belongs to file")
         if sources[0] in ("torch", "python") and not self.inputs:

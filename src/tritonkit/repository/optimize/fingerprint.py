@@ -156,7 +156,7 @@ def _named_files(spec: Spec) -> list[Path]:
     network = spec.model.network
     files = []
     data = [(files.source[1], files.classes) for files in spec.model.sample_files.values() if files.folder is None]
-    own = (network.weights, network.onnx, network.file, *network.files)
+    own = (network.weights, network.onnx, network.file, *network.op_libraries, *network.files)
     for reference in (*own, *(one for both in data for one in both)):
         if reference is None:
             continue

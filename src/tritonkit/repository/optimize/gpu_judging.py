@@ -58,7 +58,10 @@ class GpuJudge:
         options, file = cuda_options(what.spec, artifact), artifact.folder / FILE
         where = f"{what.spec.file} variant {what.variant}"
         graphs, entries = takes_graphs(artifact.signature), _entries(what, artifact)
-        return onnxruntime_cuda.CudaRunner(self.environment, file, options, where, entries=entries, graphs=graphs)
+        operators = [artifact.folder / name for name in what.spec.model.network.op_library_names]
+        return onnxruntime_cuda.CudaRunner(
+            self.environment, file, options, where, entries=entries, operators=operators, graphs=graphs
+        )
 
     def judged(self, what: BuildPlan, artifact: Artifact, job: Job, before: Callable[[], object]) -> Artifact:
         """The artifact with its figures on the GPU, measured or as an earlier build recorded them.

@@ -28,6 +28,7 @@ from tritonkit.repository.export.cache import BuildCache
 from tritonkit.repository.export.hooks import hook_errors, last_calls
 from tritonkit.repository.export.number_format import hold_to_fp32, is_quantized
 from tritonkit.repository.export.onnx_file import fix_first_axis
+from tritonkit.repository.export.op_library import copy_libraries
 from tritonkit.repository.export.padded import judge_padded, padding_of, prove_padded
 from tritonkit.repository.export.triton_folder import CONFIG, read_triton_folder
 from tritonkit.repository.modelspec import Spec, resolve_file, resolve_folder
@@ -40,7 +41,16 @@ from tritonkit.repository.optimize.outputs import settle_outputs
 from tritonkit.repository.optimize.quality import measure
 from tritonkit.repository.optimize.runtimes import RUNTIMES, Runner
 from tritonkit.repository.optimize.start import measure_start
-from tritonkit.repository.optimize.variants import LLM_FORMS, PLAIN, Form, Variant, llm_checkpoint, variant_of
+from tritonkit.repository.optimize.variants import (
+    FORMS,
+    LLM_FORMS,
+    PLAIN,
+    TARGETS,
+    Form,
+    Variant,
+    llm_checkpoint,
+    variant_of,
+)
 from tritonkit.repository.optimize.variants.int8_cpu import cpu_kind
 from tritonkit.repository.optimize.variants.onnx_fp32 import FILE
 from tritonkit.repository.optimize.weights import WeightCache
@@ -217,9 +227,11 @@ def _make(form: Form, what: BuildPlan, job: Job, folder: Path) -> _Made:
         notes = _write(form, job, what, folder)
         quality = llm_checkpoint.measure(job, folder) if what.variant.name in LLM_FORMS else None
         return _Made(Signature.declared(spec), notes, quality)
+    _hold_to_operators(form, what)
     if form.narrows:
         hold_to_fp32(job.number_format, what.variant.name, f"{spec.file} network.onnx")
     notes = _write(form, job, what, folder)
+    copy_libraries(spec, folder)
     if what.variant.is_made_from_onnx:  # it keeps the inputs and outputs of the FP32 file
         signature = replace(job.base.signature, batched=job.batched, single=False)
     else:
@@ -233,6 +245,20 @@ def _make(form: Form, what: BuildPlan, job: Job, folder: Path) -> _Made:
         made = replace(made, start=job.base.start)
     one = replace(made.signature, batched=False, single=True)
     return replace(made, signature=one) if job.one_by_one else made
+
+
+def _hold_to_operators(form: Form, what: BuildPlan) -> None:
+    """BuildError for operators of the spec's own in a form that ONNX Runtime alone does not make and run."""
+    libraries = what.spec.model.network.op_library_names
+    if not libraries or form.takes_operators:
+        return
+    able = [name for name, other in FORMS.items() if other.takes_operators and other.targets == TARGETS]
+    raise BuildError(
+        f"{what.spec.file} variant {what.variant}",
+        found=f"network.op_library has {', '.join(libraries)}, whose operators are ONNX Runtime's alone",
+        wanted=f"a variant that ONNX Runtime makes and runs: {', '.join(able)}",
+        todo="choose one of these, or export the network without custom operators",
+    )
 
 
 def _opener(runtime: str, what: BuildPlan, job: Job, folder: Path) -> Callable[[str], Runner]:

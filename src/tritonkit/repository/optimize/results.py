@@ -9,6 +9,7 @@ from typing import Any
 from tritonkit.errors import GateError, TritonkitError
 from tritonkit.repository.export.artifact import Artifact
 from tritonkit.repository.export.cache import BuildCache
+from tritonkit.repository.export.op_library import operators_of
 from tritonkit.repository.modelspec import Spec
 from tritonkit.repository.optimize.gate import GateOutcome, judge, refuse
 from tritonkit.repository.optimize.gpu import described_gpu
@@ -141,23 +142,24 @@ def evaluate(
     networks: dict[str, Job] = {}
     plans: list[BuildPlan] = []
     results: list[Result] = []
-    for variant in variants:
-        # Planned here, not before the loop: by now the sources of earlier variants are in the cache.
-        what = plan(spec, cache, force, variant)
-        plans.append(what)
-        if dry_run:
-            results.append(Result(spec.name, what.variant.name, bool(what.cached), what.cached))
-            continue
-        network = what.variant.base
-        if network not in networks:
-            networks[network] = job_of(spec, cache, what.variant, threads=threads, fresh=force, say=progress.say)
-        jobs[what.variant.name] = networks[network]
-        result = _made(what, cache, networks[network], _base(results), progress, gpu)
-        progress.done(result)
-        results.append(result)
-    if timed and not dry_run:
-        results = _timed(spec, plans, results, jobs, progress, gpu)
-        progress.timed(results)
+    with operators_of(spec):
+        for variant in variants:
+            # Planned here, not before the loop: by now the sources of earlier variants are in the cache.
+            what = plan(spec, cache, force, variant)
+            plans.append(what)
+            if dry_run:
+                results.append(Result(spec.name, what.variant.name, bool(what.cached), what.cached))
+                continue
+            network = what.variant.base
+            if network not in networks:
+                networks[network] = job_of(spec, cache, what.variant, threads=threads, fresh=force, say=progress.say)
+            jobs[what.variant.name] = networks[network]
+            result = _made(what, cache, networks[network], _base(results), progress, gpu)
+            progress.done(result)
+            results.append(result)
+        if timed and not dry_run:
+            results = _timed(spec, plans, results, jobs, progress, gpu)
+            progress.timed(results)
     return tuple(results)
 
 

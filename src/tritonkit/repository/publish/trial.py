@@ -28,7 +28,7 @@ RECORD = "loaded.json"
 _BACKENDS = "python_backends/backends"
 _OPENERS = {"onnxruntime": ("onnxruntime_network", "model.onnx"), "openvino": ("openvino_opening", "model.xml")}
 """Backend -> the module of its stand-in that opens a network, and the network's file."""
-_NATIVE_ONLY = ("batch_input", "batch_output", "model_operations")
+_NATIVE_ONLY = ("batch_input", "batch_output")
 """Fields that the stand-ins do not have."""
 
 
@@ -69,6 +69,8 @@ def _can_try(plan: ModelPlan, config: Mapping[str, Any]) -> bool:
         and all(tensor.dtype != "BF16" for tensor in tensors)
         and not (sequences and sequences.state)
         and not any(config.get(field) for field in _NATIVE_ONLY)
+        # Others lie where the server runs.
+        and plan.version_files.keys() >= {*plan.model_operations.op_library_filename}
         and "default_model_filename" not in config
     )
 

@@ -35,6 +35,7 @@ from tritonkit.repository.render.gpu_runs import plan_runs
 from tritonkit.repository.render.gpu_target import check_backend
 from tritonkit.repository.render.members import batch_of_members, ensemble_batch, hold_to_members
 from tritonkit.repository.render.notes import part_notes
+from tritonkit.repository.render.operators import libraries_note, with_libraries
 from tritonkit.repository.render.own_python import Verdicts, batch_size, is_own_part, own_python_note
 from tritonkit.repository.render.parts import STEP, Part, Port, labels_of, read_parts
 from tritonkit.repository.render.resources import Host, plan_instances, plan_threads
@@ -161,6 +162,9 @@ def _plan_part(part: Part, common: _Common, verdict: Independence | None) -> Mod
         **further(serving, where, spec),
     )
     check_fields(plan, target)
+    if not part.is_step:
+        plan = with_libraries(plan, spec, target)
+        notes = (*notes, libraries_note(plan, spec, target))
     notes = (*notes, own_python_note(part, plan, verdict))
     return replace(
         plan,

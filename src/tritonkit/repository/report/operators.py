@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from tritonkit.errors import TritonkitError
 from tritonkit.repository.export.cache import BuildCache
+from tritonkit.repository.export.op_library import operators_of
 from tritonkit.repository.modelspec import Spec
 from tritonkit.repository.optimize.make import job_of
 from tritonkit.repository.optimize.results import Result
@@ -53,7 +54,7 @@ def profile_variant(spec: Spec, cache: BuildCache, result: Result, threads: int)
     repeats = int(_PROFILE_MS / max(plain_ms, 1e-3))
     try:
         # Output of a person's hooks must not mix with a command's own, such as --json.
-        with contextlib.redirect_stdout(sys.stderr):
+        with contextlib.redirect_stdout(sys.stderr), operators_of(spec):
             job = job_of(spec, cache, threads=threads)
             batch = batch_of(job.samples, 1) if job.batched else job.samples[0]
             where = f"{spec.file} variant {result.variant}"

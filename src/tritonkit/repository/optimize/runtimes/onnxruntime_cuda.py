@@ -7,7 +7,7 @@ import os
 import subprocess
 import tempfile
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import IO, Any
@@ -40,6 +40,7 @@ class CudaRunner:
         where: str,
         *,
         entries: Mapping[str, str] = MappingProxyType({}),
+        operators: Sequence[Path] = (),
         graphs: bool,
     ) -> None:
         self._where = where
@@ -54,6 +55,7 @@ class CudaRunner:
         self._end = weakref.finalize(self, _end, self._process, self._errors)
         request: dict[str, Any] = {"file": str(file), "options": dict(options), "entries": dict(entries)}
         request["libraries"] = list(environment.libraries)
+        request["operators"] = list(map(str, operators))
         with step(f"ONNX Runtime opens {file.name} on the GPU"):
             answer, _ = self._ask({"kind": "open", **request, "graphs": graphs}, {})
         if "error" in answer:

@@ -112,6 +112,11 @@ class Form:
         return self.engine == "onnxruntime" or (self.targets == ("gpu",) and self.engine is None)
 
     @property
+    def takes_operators(self) -> bool:
+        """Whether it may have a spec's own operators: ONNX Runtime makes and runs it, and no other engine reads it."""
+        return self.runs_on_cuda and self.extra == "build"
+
+    @property
     def runtime(self) -> str | None:
         """The engine, if this machine has it: for a TensorRT plan this may ask a GPU's driver."""
         return None if self.engine == _PLANS and not tensorrt_library.serves_here() else self.engine

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tritonkit.errors import BuildError
 from tritonkit.extras import need
+from tritonkit.repository.export.op_library import libraries_in_use
 from tritonkit.repository.optimize.variants.onnx_calibration import Calibrator
 from tritonkit.repository.optimize.variants.onnx_graph import name_nodes, save
 from tritonkit.repository.optimize.variants.onnx_half import LARGEST, Half
@@ -20,6 +21,13 @@ if TYPE_CHECKING:
 
 __all__ = ["hold_to_loading", "make"]
 
+_LOADING = """
+import sys, onnxruntime
+options = onnxruntime.SessionOptions()
+for library in sys.argv[2:]:
+    options.register_custom_ops_library(library)
+onnxruntime.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
+"""
 _WANTED = 0.999
 """Required closeness to FP32: half precision must be as good as FP32, whatever max_drop allows."""
 
@@ -78,8 +86,8 @@ def hold_to_loading(job: Job, file: Path, variant: str) -> None:
 
     A known case is a Transpose before a MatMul (https://github.com/microsoft/onnxruntime/issues/28392).
     """
-    code = "import sys, onnxruntime as o; o.InferenceSession(sys.argv[1], providers=['CPUExecutionProvider'])"
-    done = subprocess.run([sys.executable, "-c", code, str(file)], capture_output=True, check=False)
+    libraries = map(str, libraries_in_use())
+    done = subprocess.run([sys.executable, "-c", _LOADING, str(file), *libraries], capture_output=True, check=False)
     if done.returncode < 0:
         version = need("onnxruntime", "build").__version__
         raise BuildError(

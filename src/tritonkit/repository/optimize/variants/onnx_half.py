@@ -181,7 +181,8 @@ class Half:
         followed = {variable(schema.inputs, place) for place in places}
         given = [(place, name) for place, name in enumerate(node.output) if name]
         floats = [place for place, name in given if self._dtypes.get(name) == self._float]
-        typed = all(name in self._dtypes for _, name in given)
+        # The outputs of custom operators, and what follows from them, have no known dtype.
+        typed = all(name in self._dtypes for name in (*node.input, *node.output) if name)
         follow = all(variable(schema.outputs, place) in followed for place in floats)
         return places if floats and typed and follow else []
 
