@@ -201,6 +201,12 @@ PARTS = {
         fixtures=("s3", "s3_server"),
     ),
     "ss": Part("kernel that ends connections for ss", kills_connections, "apt-get install iproute2", demanded=False),
+    "tensorflow": Part(
+        "TensorFlow with tf2onnx",
+        lambda: find_spec("tensorflow") is not None and find_spec("tf2onnx") is not None,
+        "pip install 'tritonkit[tensorflow]'",
+        demanded=False,
+    ),
     "torch-server": Part("server with PyTorch", beside("server-torch"), "make torch-server", folders=("server/torch",)),
     "trees": Part(
         "libraries of trees",

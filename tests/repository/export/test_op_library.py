@@ -174,7 +174,7 @@ def calibration():
 def test_forms_of_onnx_runtime_keep_the_operators(
     write_model: WriteModel, root: Path, write_library: WriteLibrary
 ) -> None:
-    """Those are made, measured and published with the library; other engines are refused with the reason."""
+    """Forms that it makes and runs are published with the library; other engines are refused with the reason."""
     folder = root / "models" / "net"
     write_library(folder)
     (folder / "data.py").write_text(SAMPLES)

@@ -225,12 +225,13 @@ def test_another_file_is_refused_with_its_way(
     assert way in not_taken(spec).todo
 
 
-def test_a_saved_model_is_refused_with_its_way(write_model: WriteModel, root: Path) -> None:
+@pytest.mark.parametrize("key", ["file", "folder"])
+def test_a_saved_model_is_refused_with_its_way(write_model: WriteModel, root: Path, key: str) -> None:
     """No backend is left for it."""
     (root / "models" / "net" / "saved").mkdir(parents=True)
     (root / "models" / "net" / "saved" / "saved_model.pb").write_bytes(b"")
-    with pytest.raises(SpecError, match=r"(?s)SavedModel of TensorFlow.*tf2onnx.convert --saved-model saved"):
-        write_model("{name: net, network: {file: saved}}")
+    with pytest.raises(SpecError, match=r"(?s)SavedModel of TensorFlow.*tritonkit new NAME --keras"):
+        write_model(f"{{name: net, network: {{{key}: saved}}}}")
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,13 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnxruntime
 import pytest
 
 from tritonkit.errors import BuildError, UsageError
 from tritonkit.repository.modelspec import load
-from tritonkit.repository.scaffold import new_from_keras
+from tritonkit.repository.scaffold import from_keras, new_from_keras
 
 NETWORKS = """
 import sys
@@ -122,8 +124,93 @@ def test_a_file_of_another_kind_is_refused(root: Path, tmp_path: Path, content: 
         new_from_keras(root, "net", tmp_path / "net.keras")
 
 
-def test_a_saved_model_is_refused_with_its_way(root: Path, tmp_path: Path) -> None:
-    """TensorFlow converts it where it is."""
+SAVED = """
+import sys
+
+import tensorflow as tf
+
+kind, folder = sys.argv[1:]
+number = lambda *shape: tf.TensorSpec(shape, tf.float32)
+
+
+class Network(tf.Module):
+    def __init__(self):
+        self.weight = tf.Variable([[1.0, -2.0], [0.5, 3.0], [-1.0, 0.25]])
+
+
+def two(self, first, second):
+    total = first @ self.weight + second
+    return {"total": total, "best": tf.argmax(total, 1)}
+
+
+def python(self, first, second):
+    return {"total": tf.py_function(lambda x: x, [second], tf.float32) + first @ self.weight}
+
+
+def random(self, first, second):
+    return {"total": first @ self.weight + second * tf.random.uniform([2])}
+
+
+Network.answer = tf.function(globals()[kind], input_signature=[number(None, 3), number(None, 2)])
+network = Network()
+tf.saved_model.save(network, folder, signatures={"serving_default": network.answer})
+"""
+
+
+def saved_model(folder: Path, kind: str) -> Path:
+    """The folder of a SavedModel that TensorFlow wrote."""
+    made = folder / kind
+    subprocess.run(
+        [sys.executable, "-c", SAVED, kind, made], check=True, env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "2"}
+    )
+    return made
+
+
+@pytest.mark.slow
+@pytest.mark.needs("tensorflow")
+def test_a_saved_model_becomes_onnx(root: Path, tmp_path: Path, random: np.random.Generator) -> None:
+    """Inputs and outputs have the names of the signature, and the answers are TensorFlow's."""
+    folder = new_from_keras(root, "net", saved_model(tmp_path, "two"))
+    assert load(folder, root).model.serving.max_batch_size is None
+    first, second = random.standard_normal((4, 3), np.float32), random.standard_normal((4, 2), np.float32)
+    session = onnxruntime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
+    total, best = session.run(["total", "best"], {"first": first, "second": second})
+    weight = np.array([[1.0, -2.0], [0.5, 3.0], [-1.0, 0.25]], np.float32)
+    np.testing.assert_allclose(total, first @ weight + second, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(best, total.argmax(1))
+
+
+@pytest.mark.slow
+@pytest.mark.needs("tensorflow")
+@pytest.mark.parametrize(
+    ("kind", "found"),
+    [
+        ("python", "operators EagerPyFunc, which run Python"),
+        ("random", "tf2onnx .* cannot convert its signature serving_default: its answers differ from TensorFlow's"),
+    ],
+)
+def test_a_saved_model_that_is_no_network_of_tensors_is_refused(
+    root: Path, tmp_path: Path, kind: str, found: str
+) -> None:
+    """Python in it is not run, and an answer that cannot be repeated cannot be compared."""
+    with pytest.raises(BuildError, match=rf"(?s)--keras .*{kind}.*{found}"):
+        new_from_keras(root, "net", saved_model(tmp_path, kind))
+    assert not list((root / "models").iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.needs("tensorflow")
+@pytest.mark.parametrize("content", [b"", b"no message of protobuf", b"\x08\x01"])
+def test_a_damaged_saved_model_is_refused(root: Path, tmp_path: Path, content: bytes) -> None:
+    """The message says what TensorFlow found."""
+    (tmp_path / "saved_model.pb").write_bytes(content)
+    with pytest.raises(BuildError, match=r"is damaged|cannot load it"):
+        new_from_keras(root, "net", tmp_path)
+
+
+def test_a_saved_model_needs_tensorflow(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message says what to install, and the way round it."""
+    monkeypatch.setattr(from_keras.importlib.util, "find_spec", lambda _: None)
     (tmp_path / "saved_model.pb").write_bytes(b"")
-    with pytest.raises(UsageError, match=r"tf2onnx\.convert --saved-model"):
+    with pytest.raises(UsageError, match=r"(?s)tensorflow and tf2onnx not installed.*tritonkit\[tensorflow\]"):
         new_from_keras(root, "net", tmp_path)

@@ -118,7 +118,7 @@ def test_a_library_that_does_not_fit_is_said(running: Running, name: str, reason
 
 @pytest.mark.needs("extensions")
 def test_operators_of_a_package_run_in_the_server(tmp_path: Path) -> None:
-    """Texts through two operators of onnxruntime-extensions, whose library needs Python's own beside it."""
+    """Texts through two operators of onnxruntime-extensions, whose library needs Python's own to be loaded too."""
     folder = tmp_path / "models" / "texts"
     folder.mkdir(parents=True)
     package = importlib.util.find_spec("onnxruntime_extensions")

@@ -39,7 +39,10 @@ class NetworkOptions:
     triton: Annotated[
         Path | None, Option("A model in Triton's layout (config.pbtxt), served as it is.", metavar="FOLDER")
     ] = None
-    keras: Annotated[Path | None, Option("A network of Keras 3 (.keras), which becomes ONNX.", metavar="FILE")] = None
+    keras: Annotated[
+        Path | None,
+        Option("A network of Keras 3 (.keras) or a SavedModel (a folder), which becomes ONNX.", metavar="FILE"),
+    ] = None
     inputs: Annotated[
         Sequence[str] | None,
         Option(

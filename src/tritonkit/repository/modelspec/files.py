@@ -57,15 +57,7 @@ def resolve_network_file(spec: Spec) -> Path:
     reference = spec.model.network.file
     where = f"{spec.file} network.file"
     if isinstance(reference, str) and (spec.folder / reference).is_dir():
-        if (spec.folder / reference / SAVED_MODEL).is_file():
-            raise SpecError(
-                where,
-                found=f"{reference} is a SavedModel of TensorFlow, for which neither tritonkit's server nor Triton"
-                " since 25.10 has a backend",
-                wanted="an ONNX file of it",
-                todo=f"convert it where TensorFlow is: pip install tf2onnx && python -m tf2onnx.convert --saved-model"
-                f" {reference} --output model.onnx; then network: {{onnx: model.onnx}}",
-            )
+        _refuse_saved_model(spec.folder / reference, where)
         raise SpecError(
             where,
             found=f"{reference} is a folder",
@@ -88,7 +80,21 @@ def resolve_folder(inner: str, spec: Spec, field: str) -> Path:
             found=f"there is no folder {inner!r} in {spec.folder}",
             todo="correct the path, or add the folder",
         )
+    _refuse_saved_model(path, f"{spec.file} {field}")
     return path
+
+
+def _refuse_saved_model(folder: Path, where: str) -> None:
+    if (folder / SAVED_MODEL).is_file():
+        raise SpecError(
+            where,
+            found=f"{folder.name} is a SavedModel of TensorFlow, for which neither tritonkit's server nor Triton since"
+            " 25.10 has a backend",
+            wanted="an ONNX file of it",
+            todo=f"tritonkit new NAME --keras {folder} converts it and compares the answers; or where TensorFlow is:"
+            f" python -m tf2onnx.convert --saved-model {folder.name} --output model.onnx, then network: {{onnx:"
+            " model.onnx}",
+        )
 
 
 def hold_to_size(path: Path, most_mib: int, where: str, todo: str = "") -> None:

@@ -37,7 +37,8 @@ def with_libraries(plan: ModelPlan, spec: Spec, target: Target) -> ModelPlan:
 
 def libraries_note(plan: ModelPlan, spec: Spec, target: Target) -> str:
     """A note about the place from which NVIDIA's backend loads a spec's libraries; empty where it does not matter."""
-    if target != "nvidia" or not spec.model.network.op_library_names:
+    own = spec.model.serving.model_operations.op_library_filename
+    if target != "nvidia" or own or not spec.model.network.op_library_names:
         return ""
     return (
         f"NVIDIA's backend loads {', '.join(plan.model_operations.op_library_filename)}: in tritonkit's containers the"

@@ -1,54 +1,71 @@
-"""`tritonkit new --keras`: a folder for a network of Keras 3, as an ONNX file whose answers are Keras's own."""
+"""`tritonkit new --keras`: a folder for a network of Keras 3, or for a SavedModel of TensorFlow.
+
+It becomes an ONNX file, whose answers are those of Keras or TensorFlow.
+"""
 
 from __future__ import annotations
 
+import importlib.util
 import json
-import os
-import subprocess
-import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tritonkit.errors import BuildError, UsageError
+from tritonkit.errors import UsageError
 from tritonkit.repository.modelspec.files import SAVED_MODEL
-from tritonkit.repository.scaffold import keras_process as process
+from tritonkit.repository.scaffold import keras_process, saved_model_process
+from tritonkit.repository.scaffold.exporting import export_in_process
 from tritonkit.repository.scaffold.folder import refuse_taken
 from tritonkit.repository.scaffold.from_onnx import new_from_onnx
 
 __all__ = ["new_from_keras"]
 
 _CONFIG = "config.json"
-_FILE = "a file that model.save('FILE.keras') wrote"
+_FILE = "a file that model.save('FILE.keras') wrote, or the folder of a SavedModel"
 _MOST_CONFIG = 64 << 20
+_KERAS = (keras_process.__name__, {"KERAS_BACKEND": "torch"}, "Keras exports")
+_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": "-1", "TF_ENABLE_ONEDNN_OPTS": "0"}
+"""TensorFlow on the CPU, in its own order of sums."""
+_TENSORFLOW = (saved_model_process.__name__, _QUIET, "tf2onnx converts")
+"""Module of the process, its variables, and what is said meanwhile."""
 
 
 def new_from_keras(root: Path, name: str, file: Path, say: Callable[[str], None] = lambda _: None) -> Path:
-    """A folder below `models/` for a .keras file.
+    """A folder below `models/` for a .keras file, or for the folder of a SavedModel.
 
     Raises:
         UsageError: the file is none of Keras 3, or has Python of its own.
-        BuildError: Keras cannot export it, or the answers of the ONNX file are not Keras's.
+        BuildError: it cannot be exported, or the answers of the ONNX file are not the framework's.
     """
     refuse_taken(root, name)
-    _hold_to_layers(file, _config(file))
+    where, is_saved = f"--keras {file}", (file / SAVED_MODEL).is_file()
+    if is_saved:
+        _require_tensorflow(where)
+    else:
+        _hold_to_layers(file, _config(file))
+    module, env, who = _TENSORFLOW if is_saved else _KERAS
     with tempfile.TemporaryDirectory(prefix="tritonkit-") as folder:
-        say(f"{file.name}: Keras exports it to ONNX, which takes up to a minute ...")
-        return new_from_onnx(root, name, _exported(file, Path(folder)), f"--keras {file}")
+        say(f"{file.name}: {who} it to ONNX, which takes up to a minute ...")
+        return new_from_onnx(root, name, export_in_process(module, file, Path(folder), where, env), where)
+
+
+def _require_tensorflow(where: str) -> None:
+    """UsageError where TensorFlow or tf2onnx is not installed; neither is imported, which takes seconds."""
+    if missing := [name for name in ("tensorflow", "tf2onnx") if importlib.util.find_spec(name) is None]:
+        raise UsageError(
+            where,
+            found=f"a SavedModel of TensorFlow, and {' and '.join(missing)} not installed",
+            wanted="TensorFlow and tf2onnx, which convert it to ONNX",
+            todo="pip install 'tritonkit[tensorflow]' (about 270 MB); or convert it in an environment that has them:"
+            " python -m tf2onnx.convert --saved-model FOLDER --output model.onnx, then tritonkit new NAME --onnx"
+            " model.onnx",
+        )
 
 
 def _config(file: Path) -> Any:
     """The file's description of its layers; nothing of it is run."""
-    if (file / SAVED_MODEL).is_file():
-        raise UsageError(
-            f"--keras {file}",
-            found="a SavedModel of TensorFlow",
-            wanted="a .keras file of Keras 3, or an ONNX file",
-            todo=f"where TensorFlow is: pip install tf2onnx && python -m tf2onnx.convert --saved-model {file} --output"
-            " model.onnx; then tritonkit new NAME --onnx model.onnx",
-        )
     if not file.is_file():
         raise UsageError(
             f"--keras {file}", found="a folder" if file.is_dir() else "there is no such file", wanted=_FILE
@@ -112,22 +129,3 @@ def _is_own(one: dict[str, Any]) -> bool:
 def _name(one: dict[str, Any]) -> str:
     config = one.get("config")
     return str(config.get("name", one["class_name"])) if isinstance(config, dict) else str(one["class_name"])
-
-
-def _exported(file: Path, folder: Path) -> Path:
-    """The ONNX file that another process writes into the folder."""
-    command = [sys.executable, "-m", process.__name__, str(file.resolve()), str(folder)]
-    env = os.environ | {"KERAS_BACKEND": "torch"}
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False, env=env)
-    if (folder / process.REFUSAL).is_file():
-        parts = json.loads((folder / process.REFUSAL).read_text())
-        raise BuildError(**parts | {"where": parts["where"] or f"--keras {file}"})
-    if done.returncode or not (folder / process.NETWORK).is_file():
-        lines = done.stderr.strip().splitlines()
-        raise BuildError(
-            f"--keras {file}",
-            found=f"the process that exports it ended with {done.returncode}: {lines[-1] if lines else 'no message'}",
-            wanted="an ONNX file",
-            details="\n".join(lines[-20:]),
-        )
-    return folder / process.NETWORK

@@ -1,43 +1,30 @@
 """Export a network of Keras to ONNX, in a process of its own, because Keras reads its backend when it is imported.
 
-`python -m tritonkit.repository.scaffold.keras_process FILE FOLDER` writes model.onnx into the folder if its answers are
-Keras's own, else refusal.json with the parts of an error.
+`python -m tritonkit.repository.scaffold.keras_process FILE FOLDER` writes into the folder (`exporting`).
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from tritonkit.errors import BuildError
 from tritonkit.extras import need
-from tritonkit.repository.export.onnx_file import open_session
+from tritonkit.repository.scaffold.exporting import hold_to_answers, made_up, refusing
 from tritonkit.text import first_line
 
-__all__ = ["NETWORK", "REFUSAL", "main"]
-
-NETWORK, REFUSAL = "model.onnx", "refusal.json"
-_BATCHES = (1, 2, 5)
-_FREE = (16, 7)
-"""Sizes of free axes other than the batch."""
-_RELATIVE, _ABSOLUTE = 1e-3, 1e-4
-"""Largest differences of an answer from Keras's own."""
+__all__ = ["export"]
 
 
-def main(file: Path, folder: Path) -> None:
-    """Export the network of a file."""
+def export(file: Path, target: Path) -> None:
+    """Write the ONNX file of a network of Keras."""
     os.environ["KERAS_BACKEND"] = "torch"
-    try:
-        keras = need("keras", "keras")
-        _export(keras, _loaded(keras, file), folder / NETWORK)
-    except BuildError as error:
-        parts = ("where", "found", "wanted", "todo", "details")
-        (folder / REFUSAL).write_text(json.dumps({part: getattr(error, part) for part in parts}))
+    keras = need("keras", "keras")
+    _export(keras, _loaded(keras, file), target)
 
 
 def _loaded(keras: Any, file: Path) -> Any:
@@ -65,7 +52,8 @@ def _export(keras: Any, model: Any, target: Path) -> None:
 
     BuildError if there is none.
     """
-    expected = [(given, _answers(keras, model, given)) for given in _made_up(model)]
+    tensors = [(tuple(tensor.shape), str(tensor.dtype)) for tensor in model.inputs]
+    expected = [(given, _answers(keras, model, given)) for given in made_up(tensors)]
     failed = []
     ways: Sequence[Callable[..., None]] = (_by_torch_export, _by_keras)
     for way in ways:
@@ -74,7 +62,7 @@ def _export(keras: Any, model: Any, target: Path) -> None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 way(keras, model, expected[-1][0], target)
-            _compare(model, expected, target)
+            hold_to_answers(target, expected, "Keras")
         except Exception as error:  # of any class, by the layer
             failed.append(f"{way.__doc__}: {first_line(error)}")
             continue
@@ -151,35 +139,5 @@ def _answers(keras: Any, model: Any, given: Sequence[Any]) -> list[Any]:
     return [np.asarray(answer) for answer in keras.tree.flatten(answers)]
 
 
-def _made_up(model: Any) -> Iterator[list[Any]]:
-    """Seeded input of several batches and sizes; a mask or an id is small."""
-    import numpy as np
-
-    random = np.random.default_rng(0)
-    for free in _FREE:
-        for batch in _BATCHES:
-            arrays = []
-            for tensor in model.inputs:
-                shape = [batch, *(size or free for size in tensor.shape[1:])]
-                shape[0] = tensor.shape[0] or batch
-                kind = np.dtype(tensor.dtype) if tensor.dtype != "bfloat16" else np.dtype("float32")
-                drawn = random.random(shape) if kind.kind == "f" else random.integers(0, 2, shape)
-                arrays.append(drawn.astype(kind))
-            yield arrays
-
-
-def _compare(model: Any, expected: Sequence[tuple[Sequence[Any], Sequence[Any]]], target: Path) -> None:
-    """ValueError where the file's answers are not Keras's."""
-    import numpy as np
-
-    session = open_session(target, target.name)
-    names = [entry.name for entry in session.get_inputs()]
-    for given, answers in expected:
-        made = session.run(None, dict(zip(names, given, strict=True)))
-        for one, answer in zip(made, answers, strict=True):
-            if one.shape != answer.shape or not np.allclose(one, answer, rtol=_RELATIVE, atol=_ABSOLUTE):
-                raise ValueError(f"its answers differ from Keras's for {[array.shape for array in given]}")
-
-
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    refusing(export, Path(sys.argv[1]), Path(sys.argv[2]))
