@@ -345,8 +345,12 @@ def test_a_module_below_an_old_name_is_the_same_one() -> None:
 OPENED = {
     r"\.compile_model\(": {"repository/optimize/openvino_core.py", "openvino/openvino_engine.py"},
     r"ContinuousBatchingPipeline\(": {"repository/optimize/llm/convert.py", "llm/llm_engine.py"},
-    r"\.SessionOptions\(\)": {"repository/export/onnx_file.py", "onnxruntime/onnxruntime_config.py"},
-    # Of the further ones the first computes with whole numbers, and the second only loads the file.
+    # onnx_fp16.py only loads the file, and int8_cpu.py computes with whole numbers.
+    r"\.SessionOptions\(\)": {
+        "repository/export/onnx_file.py",
+        "onnxruntime/onnxruntime_config.py",
+        "repository/optimize/variants/onnx_fp16.py",
+    },
     r"\.InferenceSession\(": {
         "repository/export/onnx_file.py",
         "onnxruntime/onnxruntime_network.py",
