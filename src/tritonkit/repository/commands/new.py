@@ -23,6 +23,9 @@ class NetworkOptions:
     """The network of a new model."""
 
     onnx: Annotated[Path | None, Option("An ONNX file.", metavar="FILE")] = None
+    op_library: Annotated[
+        Sequence[Path] | None, Option("With --onnx: a library with custom operators of the file.", metavar="FILE")
+    ] = None
     torch: Annotated[
         str | None,
         Option(
@@ -133,7 +136,7 @@ def _made(network: NetworkOptions, project: Path, name: str) -> list[Path]:
     if network.llm is not None:
         return [scaffold.new_from_checkpoint(project, name, network.llm, note)]
     if network.onnx is not None:
-        return [scaffold.new_from_onnx(project, name, network.onnx)]
+        return [scaffold.new_from_onnx(project, name, network.onnx, libraries=network.op_library or ())]
     if network.file is not None:
         return [scaffold.new_from_file(project, name, network.file, taken)]
     if network.triton is not None:
@@ -158,6 +161,7 @@ def _check(network: NetworkOptions) -> None:
         "--input": (("--torch", "--file"), bool(network.inputs)),
         "--weights": (("--torch",), network.weights is not None),
         "--missing": (("--tree",), network.missing is not None),
+        "--op-library": (("--onnx",), bool(network.op_library)),
         "--fp32": (("--tree",), network.fp32),
     }
     for option, (takers, is_given) in more.items():

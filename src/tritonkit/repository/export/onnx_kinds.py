@@ -137,7 +137,8 @@ def explain_refusal(name: str, where: str, reason: str) -> BuildError:
             if libraries_in_use()
             else f"{name} has the custom operator {unknown[1]}.{unknown[2]}, which {engine} does not have",
             wanted="operators of ONNX, of ONNX Runtime, or of a library that the spec names",
-            todo="name the library that has it: network: {op_library: FILE.so}; or export without it",
+            todo="name the library that has it: network: {op_library: FILE.so} (tritonkit new: --op-library FILE.so);"
+            " or export without it",
         )
     if missing := re.search(r"Could not find an implementation for (\w+)\(\d+\)", reason):
         return BuildError(

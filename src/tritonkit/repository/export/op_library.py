@@ -7,7 +7,7 @@ looked at before (`elf.py`), and loaded only where a network of its own spec is 
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from tritonkit.repository.modelspec import Spec, resolve_file
 from tritonkit.text import first_line
 from tritonkit.watched import step
 
-__all__ = ["copy_libraries", "libraries_in_use", "operators_of", "register_operators"]
+__all__ = ["copy_libraries", "libraries_in_use", "operators_in", "operators_of", "register_operators"]
 
 _ENTRY = "RegisterCustomOps"
 """The function of a library that ONNX Runtime calls."""
@@ -47,7 +47,20 @@ def operators_of(spec: Spec) -> Iterator[None]:
     Raises:
         BuildError: a library cannot be loaded by a server of this machine's kind.
     """
-    token = _IN_USE.set(_Libraries(f"{spec.file} {_FIELD}", _files(spec)))
+    with operators_in(_files(spec), f"{spec.file} {_FIELD}"):
+        yield
+
+
+@contextmanager
+def operators_in(files: Sequence[Path], where: str) -> Iterator[None]:
+    """Sessions that are opened in this block know the operators of these libraries alone.
+
+    Raises:
+        BuildError: a library cannot be loaded by a server of this machine's kind.
+    """
+    for file in files:
+        _check(file, where)
+    token = _IN_USE.set(_Libraries(where, tuple(files)))
     try:
         yield
     finally:
@@ -102,10 +115,7 @@ def _where() -> str:
 
 
 def _files(spec: Spec) -> tuple[Path, ...]:
-    files = tuple(resolve_file(one, spec, _FIELD) for one in spec.model.network.op_libraries)
-    for file in files:
-        _check(file, f"{spec.file} {_FIELD}")
-    return files
+    return tuple(resolve_file(one, spec, _FIELD) for one in spec.model.network.op_libraries)
 
 
 def _check(file: Path, where: str) -> None:
