@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.running import tritonkit_here as tritonkit
 from tests.custom_operators import LIBRARY, WriteLibrary, scaled_network
 from tritonkit.errors import BuildError, UsageError
 from tritonkit.repository.modelspec import load
@@ -39,3 +40,14 @@ def test_a_file_without_its_library_is_refused(root: Path, tmp_path: Path) -> No
     with pytest.raises(BuildError, match=r"--op-library: libscale\.so .* is not a shared library"):
         new_from_onnx(root, "net", network(tmp_path), libraries=[tmp_path / LIBRARY])
     assert not list((root / "models").iterdir())
+
+
+def test_the_command_takes_the_option(root: Path, tmp_path: Path, write_library: WriteLibrary) -> None:
+    """Once for each library, with --onnx alone."""
+    option = ("--op-library", str(write_library(tmp_path)), "--root", str(root))
+    made = tritonkit("new", "net", "--onnx", str(network(tmp_path)), *option)
+    assert made.returncode == 0, made.stderr
+    assert load(root / "models" / "net", root).model.network.op_library_names == (LIBRARY,)
+    refused = tritonkit("new", "other", "--tree", str(network(tmp_path)), *option)
+    assert refused.returncode == 2
+    assert "--op-library together with --tree" in refused.stderr

@@ -24,7 +24,7 @@ class NetworkOptions:
 
     onnx: Annotated[Path | None, Option("An ONNX file.", metavar="FILE")] = None
     op_library: Annotated[
-        Sequence[Path] | None, Option("With --onnx: a library with custom operators of the file.", metavar="FILE")
+        Sequence[str] | None, Option("With --onnx: a library with custom operators of the file.", metavar="FILE")
     ] = None
     torch: Annotated[
         str | None,
@@ -136,7 +136,11 @@ def _made(network: NetworkOptions, project: Path, name: str) -> list[Path]:
     if network.llm is not None:
         return [scaffold.new_from_checkpoint(project, name, network.llm, note)]
     if network.onnx is not None:
-        return [scaffold.new_from_onnx(project, name, network.onnx, libraries=network.op_library or ())]
+        return [
+            scaffold.new_from_onnx(
+                project, name, network.onnx, libraries=[Path(one) for one in network.op_library or ()]
+            )
+        ]
     if network.file is not None:
         return [scaffold.new_from_file(project, name, network.file, taken)]
     if network.triton is not None:
