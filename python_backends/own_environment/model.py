@@ -29,7 +29,8 @@ def _check(facts: dict[str, str]) -> None:
         shown = [", ".join(f"{name} {value}" for name, value in values.items()) for values in (made, here)]
         raise RuntimeError(
             f"{HERE}: its packages were made for {shown[0]}; this server has {shown[1]}."
-            " Name the server's Python in model.yaml (python.version), and build again"
+            " Name the server's Python in model.yaml (python.version), or NVIDIA's image in TRITONKIT_NVIDIA_BASE, and"
+            " build again"
         )
 
 

@@ -161,6 +161,23 @@ def test_wheels_for_other_servers(
     assert error.found == f"a package has no wheel for Python 3.11 on {SERVER.machine}"
 
 
+@pytest.mark.parametrize("python", ["3.10", "3.11", "3.12"])
+def test_the_wheel_of_the_servers_python_is_taken(
+    package_index: Path, tmp_path: Path, write_model: WriteModel, python: str
+) -> None:
+    """NVIDIA's images have another one than tritonkit's, which this Python need not be."""
+    for version in ("3.10", "3.11", "3.12"):
+        tag = f"cp{version.replace('.', '')}"
+        files = {"apples.py": f'MADE_FOR = "{version}"\n'}
+        write_wheel(package_index, "apples", "1.0", files, tag=f"{tag}-{tag}-manylinux_2_17_{SERVER.machine}")
+    environments = Environments(tmp_path / "environments", lambda: Interpreter(python))
+    folder = environments.make(spec_of(write_model, "{requirements: [apples]}")).environments["net"]
+    assert (folder / "site-packages" / "apples.py").read_text() == f'MADE_FOR = "{python}"\n'
+    made = read_environment(folder)
+    assert made is not None
+    assert made.python == python
+
+
 def test_a_lock_is_held_to_its_hashes(package_index: Path, environments: Environments, write_model: WriteModel) -> None:
     """A file with another hash than the lock names is not installed; with the right one it is."""
     from hashlib import sha256
