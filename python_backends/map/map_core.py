@@ -99,9 +99,8 @@ class Work:
 
     @property
     def form(self) -> tuple[Any, ...]:
-        """The values that the items of one call share."""
-        items = ((name, *self._item_shape(name)) for name in sorted(self.inputs))
-        return (self.timeout, *items)
+        """The shapes that the items of one call share."""
+        return tuple((name, *self._item_shape(name)) for name in sorted(self.inputs))
 
     def take(self, name: str, start: int, stop: int) -> np.ndarray:
         """An input of some of the items, [items, ...]."""
@@ -205,6 +204,13 @@ class Call:
     def __len__(self) -> int:
         """The number of items."""
         return sum(map(len, self.parts))
+
+    @property
+    def timeout(self) -> int:
+        """The longest timeout of the requests, in microseconds; 0 if one of them has none. Callers measure their
+        deadlines to the microsecond, so requests of one timeout alone would hardly ever share a call."""
+        timeouts = [part.work.timeout for part in self.parts]
+        return max(timeouts) if all(timeouts) else 0
 
     def inputs(self) -> Arrays:
         """The callee's inputs, [items, ...]."""
@@ -312,7 +318,7 @@ class Runner:
                 call.parts[0].work.error = Passed(f"{self._settings.callee}, {call.parts[0]}: {words}")
 
     def _called(self, call: Call) -> Arrays:
-        inputs, timeout = call.inputs(), call.parts[0].work.timeout
+        inputs, timeout = call.inputs(), call.timeout
         if self._settings.callee_batch_size:
             return self._ask(inputs, timeout)
         outputs = self._ask({name: array[0] for name, array in inputs.items()}, timeout)

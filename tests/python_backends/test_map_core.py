@@ -58,12 +58,19 @@ def test_items_of_several_requests_share_calls() -> None:
     assert [numbers(call) for call in calls] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11], [12, 13, 14]]
 
 
-def test_items_of_other_shapes_and_timeouts_have_calls_of_their_own() -> None:
-    """Arrays of a call are rectangular, and its timeout holds for all of it."""
+def test_items_of_other_shapes_have_calls_of_their_own() -> None:
+    """Arrays of a call are rectangular."""
     wide = [Work({"x": np.zeros((1, 1, size))}, replace(SETTINGS, count="")) for size in (2, 3, 2)]
     assert [len(call) for call in calls_of(wide, 4)] == [2, 1]
-    timed = [work([1], timeout=timeout) for timeout in (0, 7, 0)]
-    assert [len(call) for call in calls_of(timed, 4)] == [2, 1]
+
+
+@pytest.mark.parametrize(("timeouts", "longest"), [((5, 7, 6), 7), ((0, 7, 0), 0), ((0, 0, 0), 0)])
+def test_requests_with_deadlines_of_their_own_share_calls(timeouts: tuple[int, ...], longest: int) -> None:
+    """The call has the longest of their timeouts, and none where one has none: the others have more time than they
+    need."""
+    [call] = calls_of([work([1], timeout=timeout) for timeout in timeouts], 4)
+    assert len(call) == 3
+    assert call.timeout == longest
 
 
 @pytest.mark.parametrize("size", [0, 1, 3, 64])
