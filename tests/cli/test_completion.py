@@ -49,6 +49,19 @@ def test_the_words_of_a_line(project: Path, line: str, words: list[str]) -> None
     assert completed(line, project / "models" / "digits") == words
 
 
+@pytest.mark.parametrize("command", ["build", "inspect", "call", "load", "report", "tune", "check-batching", "serve --model"])
+def test_networks_of_a_pipeline(project: Path, command: str) -> None:
+    """Before they are built, too; a model.yaml that cannot be read has none."""
+    (project / "models" / "digits" / "model.yaml").write_text(
+        "name: digits\npipeline:\n"
+        "  - {name: one, network: {onnx: a.onnx}}\n"
+        "  - {name: all, map: {over: [x], pipeline: [{name: two, network: {onnx: a.onnx}}]}}\n"
+    )
+    names = ["digits", "digits_all_item", "digits_all_item_two", "digits_network", "digits_one"]
+    assert completed(f"tritonkit {command} d", project) == names
+    assert completed(f"tritonkit {command} digits_o", project) == ["digits_one"]
+
+
 def test_a_further_variant_follows_a_comma() -> None:
     """The variants that are there stay."""
     assert "onnx-fp32,openvino-int8" in complete_variants("onnx-fp32,openvino-i")

@@ -12,11 +12,17 @@ __all__ = ["complete_address", "complete_model", "complete_variants"]
 
 
 def complete_model(incomplete: str) -> list[str]:
-    """Models of `models/` and of `model_repository/`, in the project that the working folder is in."""
+    """Models of `models/`, networks in their pipelines, and models of `model_repository/`, in the project that the
+    working folder is in."""
+    from tritonkit.repository.modelspec import child_names
+
     names: set[str] = set()
     for project in _project():
         for pattern in ("models/*/model.yaml", "model_repository/*/config.pbtxt"):
             names |= {file.parent.name for file in project.glob(pattern)}
+        for file in project.glob("models/*/model.yaml"):
+            if file.parent.name.startswith(incomplete) or incomplete.startswith(f"{file.parent.name}_"):
+                names.update(child_names(file.parent))
     return sorted(name for name in names if name.startswith(incomplete))
 
 

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tritonkit.client.wire.signature import CALLS
 from tritonkit.errors import InferenceError, ModelNotFound
 
 if TYPE_CHECKING:
@@ -44,12 +45,13 @@ def reload_models(client: Client, names: Sequence[str] = (), *, timeout_s: float
     """Load the newest versions of models, all of the repository by default.
 
     Ensembles come first: loading one brings its parts along in one step, so that a changed network
-    and the changed steps around it appear together. A load returns when the new version is warm
+    and the changed steps around it appear together. Models that Python in these parts calls (those of a `map:`, those
+    under `calls`) are loaded after them. A load returns when the new version is warm
     (`model_warmup` has run), and only then does Triton drop the old one.
 
     Args:
         client: a client of a server with explicit model control, with the server's key if it has one.
-        names: models, or ensembles with all their parts.
+        names: models, or ensembles with all their parts, and the models that those call.
         timeout_s: seconds for each model.
 
     Returns:
@@ -62,11 +64,14 @@ def reload_models(client: Client, names: Sequence[str] = (), *, timeout_s: float
     before = _ready(client)
     _check_known(client, names, before)
     configured = _configurations(client, before)
-    seconds = {}
-    for name in sorted(names or before, key=lambda name: (not _is_ensemble(client, name), name)):
+    seconds: dict[str, float] = {}
+    waiting = sorted(names or before, key=lambda name: (not _is_ensemble(client, name), name))
+    while waiting:
+        name = waiting.pop(0)
         started = time.perf_counter()
         client.load(name, timeout_s=timeout_s)
         seconds[name] = time.perf_counter() - started
+        waiting += [one for one in _called(client, name) if one not in (*seconds, *waiting)]
     now = _ready(client)
     configured_now = _configurations(client, now)
     models = [
@@ -114,6 +119,17 @@ def _configurations(client: Client, models: Mapping[str, tuple[str, ...]]) -> di
     return {
         name: client.config(name).SerializeToString(deterministic=True) for name, versions in models.items() if versions
     }
+
+
+def _called(client: Client, name: str) -> list[str]:
+    """The models that a loaded model's Python calls, or that of an ensemble's parts: Triton loads them with neither."""
+    if not client.is_ready(name):
+        return []
+    config = client.config(name)
+    if config.platform == "ensemble":
+        parts = dict.fromkeys(step.model_name for step in config.ensemble_scheduling.step)
+        return [one for part in parts for one in _called(client, part)]
+    return config.parameters[CALLS].string_value.split() if CALLS in config.parameters else []
 
 
 def _is_ensemble(client: Client, name: str) -> bool:

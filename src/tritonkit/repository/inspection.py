@@ -127,14 +127,22 @@ def inspect_model(spec: Spec, target: Target, cores: int) -> Inspection:
     """Inspect a model folder: its files are read or parsed, and none is imported, unpickled or run.
 
     Each error that a build would report is a line of `unknown`.
+
+    Raises:
+        SpecError: the spec, or a file of it, cannot be served on the target.
     """
-    spec = for_target(spec, target)
+    with spec.places_in_errors():
+        return _inspected(for_target(spec, target), target, cores)
+
+
+def _inspected(spec: Spec, target: Target, cores: int) -> Inspection:
     unknown: list[str] = []
     facts, signature = None, None
     try:
-        facts, signature = _signature(spec)
-        if facts is not None and facts.external_files:
-            data_of(_onnx_file(spec), f"{spec.file} network.onnx")
+        with spec.places_in_errors():
+            facts, signature = _signature(spec)
+            if facts is not None and facts.external_files:
+                data_of(_onnx_file(spec), f"{spec.file} network.onnx")
     except TritonkitError as error:
         unknown.append(error.in_a_line())
     models: tuple[ModelPlan, ...] = ()
@@ -142,7 +150,8 @@ def inspect_model(spec: Spec, target: Target, cores: int) -> Inspection:
     if signature is not None:
         try:
             members = _members(spec, target, cores)
-            models = _models(spec, signature, target, cores, members)
+            with spec.places_in_errors():
+                models = _models(spec, signature, target, cores, members)
         except TritonkitError as error:
             unknown.append(error.in_a_line())
         if spec.model.serving.variant == AUTO:
@@ -195,9 +204,10 @@ def _members(spec: Spec, target: Target, cores: int) -> Members:
     for member in spec.tree[:-1]:
         served = member.model.serving.variant
         serving = member.model.serving.model_copy(update={"variant": PLAIN if served == AUTO else served})
-        one = for_target(replace(member, model=member.model.model_copy(update={"serving": serving})), target)
-        own = {part.name: plans[part.name] for part in one.members.values()}
-        plans[member.name] = _models(one, declared_signature(one), target, cores, own)[-1]
+        with member.places_in_errors():
+            one = for_target(replace(member, model=member.model.model_copy(update={"serving": serving})), target)
+            own = {part.name: plans[part.name] for part in one.members.values()}
+            plans[member.name] = _models(one, declared_signature(one), target, cores, own)[-1]
     return {member.name: plans[member.name] for member in spec.members.values()}
 
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tritonkit.client.wire.signature import CALLS
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
     from pathlib import Path
 
 __all__ = ["CALLS", "called_by"]
-
-CALLS = "tritonkit.calls"
-"""The configuration's parameter with the called models' names, separated by spaces; empty if it calls none."""
 
 
 def called_by(folder: Path, config: Any, versions: Sequence[int], models: Collection[str]) -> tuple[str, ...]:

@@ -133,6 +133,18 @@ def test_pipelines_that_do_not_fit_are_refused(page: WriteModel, text: str, wher
     assert where in error.where
 
 
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [("page_raeder", "'page_reader'"), ("page_x", "'page'"), ("zzz", "one of encoder, page, page_detector, page_reader")],
+)
+def test_an_unknown_name_is_answered_with_those_of_networks(page: WriteModel, root: Path, name: str, nearest: str) -> None:
+    """A network in a pipeline is called by the pipeline's name and its own."""
+    page(PAGE, "page", **ONNX)
+    with pytest.raises(UsageError, match=f"model '{name}': there is no models/{name}/model.yaml") as caught:
+        load_named(root, name)
+    assert nearest in caught.value.wanted
+
+
 def test_a_cycle_over_several_specs_is_refused(page: WriteModel, root: Path) -> None:
     """The error has the whole circle."""
     page(PAGE, "page", **ONNX)

@@ -33,6 +33,7 @@ def network(inputs: dict[str, list[Any]], outputs: dict[str, list[Any]], taken: 
 FILES = {
     "probe__onnx": network({"x": ["batch", 4]}, {"y": ["batch", 4]}),
     "both__onnx": network({"x": ["batch", 4]}, {"y": ["batch", 4], "z": ["batch", 4]}),
+    "ints__onnx": network({"x": ["batch", 4]}, {"y": ["batch", 4]}, TensorProto.INT64),
     "wide__onnx": network({"x": ["batch", 8]}, {"y": ["batch", 8]}),
     "one__onnx": network({"x": [4]}, {"y": [4]}),
     "tags__onnx": network({"input_ids": ["batch", "length"]}, {"logits": ["batch", "length", 2]}, TensorProto.INT64),
@@ -141,13 +142,14 @@ UNBATCHED = part("last", inputs="z", max_batch_size=0, file="one")
 @pytest.mark.parametrize(
     ("pipeline", "ensemble", "where", "message"),
     [
-        ([FIRST, part("dead", "w", "z"), LAST], {}, "pipeline page_dead", "it gives y FP32 [4], and no later part"),
+        ([FIRST, part("dead", "w", "z"), LAST], {}, "pipeline.dead", "page_dead gives y FP32 [4], and no later part"),
         ([FIRST, part("last", inputs="zz")], {}, "pipeline.last", "a tensor that is there: 'z'"),
-        ([FIRST, part("wide", inputs="z", file="wide")], {}, "pipeline z", "page_wide takes x FP32 [8]"),
+        ([FIRST, part("last", inputs="z", file="ints")], {}, "pipeline.last", "page_last takes x INT64 [4]"),
+        ([FIRST, part("wide", inputs="z", file="wide")], {}, "pipeline.wide", "tensor z: page_first gives y FP32 [4]; page_wide takes x FP32 [8]"),
         ([FIRST, MISSPELLED], {}, "pipeline.sum", "page_sum takes rigth, which no part before it gives"),
         (CYCLE, {}, "pipeline.sum", "takes late, which page_last gives only after it"),
         ([FIRST, LAST], {"outputs": ["yy"]}, "ensemble.outputs", "yy, which no part of the pipeline gives"),
-        ([FIRST, LAST], {"outputs": ["z"]}, "pipeline page_last", "one of its outputs under ensemble.outputs"),
+        ([FIRST, LAST], {"outputs": ["z"]}, "pipeline.last", "one of its outputs under ensemble.outputs"),
         ([FIRST, LAST], {"inputs": ["x", "w"]}, "ensemble.inputs", "w, which no part of the pipeline takes"),
         (
             [FIRST, LAST],
@@ -155,7 +157,7 @@ UNBATCHED = part("last", inputs="z", max_batch_size=0, file="one")
             "ensemble.inputs",
             "z, which no part of the pipeline takes from",
         ),
-        ([FIRST, TWICE], {"outputs": ["s"]}, "pipeline s", "page_both gives y FP32 [4] and z FP32 [4] under this name"),
+        ([FIRST, TWICE], {"outputs": ["s"]}, "pipeline.both", "gives y FP32 [4] and z FP32 [4] under one name"),
         ([FIRST, LAST], {"inputs": ["w"]}, "pipeline.first", "page_first takes x"),
         ([FIRST, UNBATCHED], {}, "page/model.yaml pipeline", "page_last has max_batch_size 0"),
         ([FIRST, {**LAST, "inputs": {"w": "z"}}], {}, "pipeline.last.inputs", "page_last has no input 'w'"),

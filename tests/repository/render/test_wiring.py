@@ -88,14 +88,14 @@ def test_both_ends_must_have_one_shape(tmp_path: Path) -> None:
     """A mismatch names both models, the tensors and the shapes."""
     with pytest.raises(RenderError) as error:
         pipeline([decode(size=9), "network"], tmp_path).plans()
-    assert error.value.found == ("demo_decode gives pixels FP32 [9]; demo_network takes pixels FP32 [4]")
-    assert error.value.where.endswith("models/demo/model.yaml pipeline pixels")
+    assert error.value.found == ("tensor pixels: demo_decode gives pixels FP32 [9]; demo_network takes pixels FP32 [4]")
+    assert error.value.where.endswith("models/demo/model.yaml pipeline.network")
 
 
 @pytest.mark.parametrize("tensor", [["FP16", [4]], ["FP32", [4, 1]]])
 def test_both_ends_must_have_one_dtype_and_rank(tensor: list[Any], tmp_path: Path) -> None:
     """Other dtypes and numbers of axes are refused too."""
-    with pytest.raises(RenderError, match="pipeline pixels"):
+    with pytest.raises(RenderError, match=r"pipeline\.network: tensor pixels: "):
         pipeline([decode(), "network"], tmp_path, inputs={"pixels": tensor}).plans()
 
 
@@ -117,6 +117,7 @@ def test_a_part_that_leads_nowhere_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RenderError) as error:
         pipeline(parts, tmp_path).plans()
     assert "no later part takes" in error.value.found
+    assert error.value.where.endswith("models/demo/model.yaml pipeline.0")
     assert error.value.wanted == "an input of demo_network: pixels FP32 [4]"
 
 
@@ -140,7 +141,7 @@ def test_a_tensor_made_again_on_the_way_gets_a_number(tmp_path: Path) -> None:
 
 def test_one_name_for_an_input_and_an_output_is_refused(tmp_path: Path) -> None:
     """Triton has one name space for an ensemble's tensors."""
-    with pytest.raises(RenderError, match="same name as an earlier input or output"):
+    with pytest.raises(RenderError, match="pipeline.network: demo_network gives the client pixels, which is the name of an earlier input or output"):
         pipeline(["network"], tmp_path, outputs={"pixels": ["FP32", [4]]}).plans()
 
 

@@ -140,7 +140,7 @@ class Running:
         (self.gates / str(gate)).touch()
 
     def seen(self) -> Counter[int]:
-        """How often the model had each number."""
+        """Each number that the model had, and how often."""
         file = self.gates / "seen"
         return Counter(map(int, file.read_text().split())) if file.exists() else Counter()
 

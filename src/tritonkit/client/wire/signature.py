@@ -13,8 +13,10 @@ from tritonkit.errors import InferenceError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["IDEMPOTENT", "INDEPENDENT_ITEMS", "ModelSignature", "TensorSpec", "signature_from"]
+__all__ = ["CALLS", "IDEMPOTENT", "INDEPENDENT_ITEMS", "ModelSignature", "TensorSpec", "signature_from"]
 
+CALLS = "tritonkit.calls"
+"""The parameter of a model's configuration with the names of the models that its Python calls, separated by spaces."""
 IDEMPOTENT = "tritonkit.idempotent"
 """The parameter of a model's configuration; `idempotent` of a spec's `serving` writes it."""
 INDEPENDENT_ITEMS = "tritonkit.independent_items"

@@ -303,6 +303,6 @@ def error_of_status(name: str, details: str, where: str) -> ClientError:
     if called := _CALLS.search(details):
         todo = (
             f"name {called[1]} in `calls` of the model whose Python calls it (network.calls in its model.yaml), so that"
-            f" it is loaded with it; or serve {called[1]} too"
+            f" it is loaded with it; or serve {called[1]} too, or load it again: tritonkit reload {called[1]}"
         )
     return kind(where, found=f"{name}: {details}", wanted=expected, todo=todo, unprocessed=unprocessed)

@@ -11,7 +11,7 @@ from tritonkit.extras import need
 from tritonkit.repository.export.external_data import locations
 from tritonkit.repository.export.number_format import number_format
 from tritonkit.repository.export.onnx_file import graphs, parse, tensors
-from tritonkit.repository.export.onnx_kinds import custom_operators, kind_of
+from tritonkit.repository.export.onnx_kinds import custom_operators, explain_unreadable, kind_of
 
 __all__ = ["OnnxFacts", "read_onnx"]
 
@@ -44,9 +44,7 @@ def read_onnx(file: Path, where: str) -> tuple[OnnxFacts, Any]:
     except BuildError:
         raise
     except Exception as error:
-        raise BuildError(
-            where, found=f"{file.name} ({file.stat().st_size} bytes) is not an ONNX file: {error}"
-        ) from error
+        raise explain_unreadable(file, where, str(error)) from error
     nodes = [node for graph in graphs(model) for node in graph.node]
     external = locations(tensors(model))
     initial = {tensor.name for tensor in model.graph.initializer}

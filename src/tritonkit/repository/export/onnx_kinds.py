@@ -188,7 +188,7 @@ def explain_unreadable(file: Path, where: str, reason: str) -> BuildError:
     what = "not a whole ONNX file"
     todo = "export it again, or copy it again: a truncated download looks like this"
     if head[:1] not in (b"", _FIRST_FIELD):
-        todo = "give the file that the exporter wrote, as it wrote it"
+        what, todo = "not an ONNX file", "give the file that the exporter wrote, as it wrote it"
     for mark, place, name, advice in _FORMATS:
         if head[place:].startswith(mark):
             what, reason, todo = "not an ONNX file", f"it is {name}", advice

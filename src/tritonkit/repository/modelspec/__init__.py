@@ -12,6 +12,7 @@ from tritonkit.repository.modelspec.entries import (
 from tritonkit.repository.modelspec.files import resolve_file, resolve_folder
 from tritonkit.repository.modelspec.load import (
     Spec,
+    child_names,
     find_root,
     kept_specs,
     load,
@@ -49,6 +50,7 @@ __all__ = [
     "StepContract",
     "Tensor",
     "VersionPolicy",
+    "child_names",
     "find_root",
     "kept_specs",
     "load",

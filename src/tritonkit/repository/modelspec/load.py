@@ -24,6 +24,7 @@ from tritonkit.repository.modelspec.steps import resolve_step
 
 __all__ = [
     "Spec",
+    "child_names",
     "find_root",
     "kept_specs",
     "load",
@@ -205,7 +206,9 @@ def _chosen_folders(root: Path, names: tuple[str, ...]) -> dict[str, Path]:
     for name, folder in chosen.items():
         if folder is None:
             raise UsageError(
-                f"model {name!r}", found=f"there is no models/{name}/{FILE_NAME}", wanted=nearest(name, list(folders))
+                f"model {name!r}",
+                found=f"there is no models/{name}/{FILE_NAME}, and no pipeline has a network of this name",
+                wanted=nearest(name, [*folders, *(child for one in folders.values() for child in child_names(one))]),
             )
     return {name: folder for name, folder in chosen.items() if folder is not None}
 
@@ -213,18 +216,25 @@ def _chosen_folders(root: Path, names: tuple[str, ...]) -> dict[str, Path]:
 def _folder_of(name: str, folders: Mapping[str, Path]) -> Path | None:
     """The folder of a spec: its own, or that of the spec in whose pipeline it is."""
     parents = [folder for parent, folder in folders.items() if name.startswith(f"{parent}_")]
-    return folders.get(name) or next((folder for folder in parents if _has_entry(folder, name)), None)
+    return folders.get(name) or next((folder for folder in parents if name in child_names(folder)), None)
 
 
-def _has_entry(folder: Path, name: str) -> bool:
-    """Whether a network in a folder's pipeline, or in an entry of it, may have this name."""
-    with contextlib.suppress(SpecError):  # a folder that cannot be read is not the one that is meant
-        pipeline = _read(folder).pipeline
-        entries = (
-            _child_name(folder.name, part) for part in pipeline if isinstance(part, PipelineNetwork | PipelineMap)
-        )
-        return any(name == entry or name.startswith(f"{entry}_") for entry in entries)
-    return False
+def child_names(folder: Path) -> list[str]:
+    """The specs in the pipeline of a folder's own `model.yaml`, by their names; none if it cannot be read. No other
+    file is read."""
+    with contextlib.suppress(SpecError):
+        return list(_children(folder.name, _read(folder).pipeline))
+    return []
+
+
+def _children(parent: str, pipeline: Iterable[object]) -> Iterator[str]:
+    """The names of the entries that are specs, with those in maps."""
+    for part in pipeline:
+        if isinstance(part, PipelineNetwork | PipelineMap):
+            name = _child_name(parent, part)
+            yield name
+            if isinstance(part, PipelineMap):
+                yield from _children(name, part.map.pipeline)
 
 
 def _folders(root: Path) -> dict[str, Path]:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tritonkit.client.wire.signature import CALLS
 from tritonkit.datatypes import DataType
 from tritonkit.errors import RenderError
 from tritonkit.repository.environments.environment import environment_files
@@ -70,8 +71,7 @@ _PUBLISHED = ("config.pbtxt", "configs", "initial_state", "manifest.json", "warm
 """Names in a published model's folder in addition to its versions."""
 
 STEP = "tritonkit.step"
-CALLS = "tritonkit.calls"
-"""Names of parameters: the shipped step that a model is, and the models that its Python calls."""
+"""Name of the parameter with the shipped step that a model is."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +112,11 @@ class Part:
     def key(self) -> str:
         """A name that no other part has: a pipeline may have another spec's model several times."""
         return self.section if self.member else self.model
+
+    @property
+    def place(self) -> str:
+        """Its entry of the pipeline, for errors."""
+        return ".".join(self.section.split(".")[:2]) if self.section.startswith("pipeline.") else "pipeline.network"
 
     @property
     def engine_backend(self) -> str:

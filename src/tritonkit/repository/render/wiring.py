@@ -68,16 +68,17 @@ def connect(parts: tuple[Part, ...], where: str, ensemble: Ensemble = Ensemble()
     Raises:
         RenderError: two ends differ, a part's outputs lead nowhere, or a listed tensor does not exist.
     """
-    edges, inputs, outputs = _edges(parts, where)
-    _list_outputs(edges, ensemble, where)
-    _check_connected(parts, edges, where)
+    file = where.removesuffix("pipeline")
+    edges, inputs, outputs = _edges(parts, file)
+    _list_outputs(edges, ensemble, file)
+    _check_connected(parts, edges, file)
     # A language model stands alone and has text as input and as output. Triton tells a model's inputs from its
     # outputs; only an ensemble needs one name for each tensor.
     if parts[0].backend == "llm":
         for edge in edges:
             edge.name = edge.tensor
     else:
-        _name(edges, where)
+        _name(edges, {part.key: f"{file}{part.place}" for part in parts})
     optional = {(part.key, p.info.name) for part in parts for p in part.inputs if p.info.optional}
     return Wiring(
         steps=tuple(
@@ -101,7 +102,7 @@ def connect(parts: tuple[Part, ...], where: str, ensemble: Ensemble = Ensemble()
     )
 
 
-def _list_outputs(edges: list[_Edge], ensemble: Ensemble, where: str) -> None:
+def _list_outputs(edges: list[_Edge], ensemble: Ensemble, file: str) -> None:
     """Mark the tensors that callers get, if the spec lists them; of several of one name the last."""
     if ensemble.outputs is None:
         return
@@ -111,7 +112,7 @@ def _list_outputs(edges: list[_Edge], ensemble: Ensemble, where: str) -> None:
     for name in ensemble.outputs:
         if name not in latest:
             raise RenderError(
-                f"{where.removesuffix('pipeline')}ensemble.outputs",
+                f"{file}ensemble.outputs",
                 found=f"{name}, which no part of the pipeline gives",
                 wanted=nearest(name, list(latest)),
             )
@@ -121,7 +122,7 @@ _Ends = dict[str, dict[str, _Edge]]
 """Edges by part and by the part's own name for the tensor."""
 
 
-def _edges(parts: tuple[Part, ...], where: str) -> tuple[list[_Edge], _Ends, _Ends]:
+def _edges(parts: tuple[Part, ...], file: str) -> tuple[list[_Edge], _Ends, _Ends]:
     """All tensors between the parts, and those that each part takes and gives."""
     edges: list[_Edge] = []
     inputs: _Ends = {part.key: {} for part in parts}
@@ -133,30 +134,30 @@ def _edges(parts: tuple[Part, ...], where: str) -> tuple[list[_Edge], _Ends, _En
                 latest[port.tensor] = _Edge(port.tensor, None, "", _outside(port.info))
                 edges.append(latest[port.tensor])
             edge = inputs[part.key][port.info.name] = latest[port.tensor]
-            edge.info = _meet(edge, part, port, where)
+            edge.info = _meet(edge, part, port, file)
             edge.consumers.append(part.model)
             edge.needed |= not port.info.optional
         for port in part.outputs:
-            _check_only(port, part, where)
+            _check_only(port, part, file)
             edge = latest[port.tensor] = _Edge(port.tensor, part.model, part.key, _outside(port.info))
             outputs[part.key][port.info.name] = edge
             edges.append(edge)
     return edges, inputs, outputs
 
 
-def _check_only(port: Port, part: Part, where: str) -> None:
+def _check_only(port: Port, part: Part, file: str) -> None:
     """Check that a part gives one tensor of a name: of several, later parts would get the last."""
     same = [one.info for one in part.outputs if one.tensor == port.tensor]
     if len(same) > 1:
         raise RenderError(
-            f"{where} {port.tensor}",
-            found=f"{part.model} gives {_list(same)} under this name",
+            f"{file}{part.place}",
+            found=f"{part.model} gives {_list(same)} under one name, {port.tensor}",
             wanted="one name for each tensor of a part",
             todo="rename all but one with outputs: of the entry",
         )
 
 
-def _meet(edge: _Edge, part: Part, port: Port, where: str) -> TensorInfo:
+def _meet(edge: _Edge, part: Part, port: Port, file: str) -> TensorInfo:
     """The type and shape that both ends of a wire agree on; -1 is compatible with any size."""
     one, other = edge.info, _outside(port.info)
     fits = len(one.shape) == len(other.shape) and all(
@@ -166,8 +167,8 @@ def _meet(edge: _Edge, part: Part, port: Port, where: str) -> TensorInfo:
         producer = edge.producer
         source = f"{producer} gives" if producer else f"{edge.consumers[0]} takes from the client"
         raise RenderError(
-            f"{where} {edge.tensor}",
-            found=f"{source} {_describe(one)}; {part.model} takes {_describe(other)}",
+            f"{file}{part.place}",
+            found=f"tensor {edge.tensor}: {source} {_describe(one)}; {part.model} takes {_describe(other)}",
             wanted="one dtype and shape at both ends",
             todo=_advice(one, other),
         )
@@ -184,7 +185,7 @@ def _advice(one: TensorInfo, other: TensorInfo) -> str:
     return "change a parameter of the step at one end, or join other tensors with inputs: and outputs:"
 
 
-def _check_connected(parts: tuple[Part, ...], edges: list[_Edge], where: str) -> None:
+def _check_connected(parts: tuple[Part, ...], edges: list[_Edge], file: str) -> None:
     """Check that every part feeds a later one or the callers. A misspelled name would otherwise cut the pipeline in
     two, and Triton would serve both halves."""
     for number, part in enumerate(parts):
@@ -194,8 +195,8 @@ def _check_connected(parts: tuple[Part, ...], edges: list[_Edge], where: str) ->
             continue
         later = parts[number + 1 :][:1]
         raise RenderError(
-            f"{where} {part.model}",
-            found=f"it gives {_list(e.info for e in outgoing)}, and no later part takes that",
+            f"{file}{part.place}",
+            found=f"{part.model} gives {_list(e.info for e in outgoing)}, and no later part takes that",
             wanted=f"an input of {later[0].model}: {_list(port.info for port in later[0].inputs)}"
             if later
             else "one of its outputs under ensemble.outputs",
@@ -204,7 +205,7 @@ def _check_connected(parts: tuple[Part, ...], edges: list[_Edge], where: str) ->
         )
 
 
-def _name(edges: list[_Edge], where: str) -> None:
+def _name(edges: list[_Edge], places: dict[str, str]) -> None:
     """Give each tensor its name in the ensemble. Clients' inputs and outputs keep theirs; an inner tensor of a name
     that is taken gets a number."""
     taken: dict[str, _Edge] = {}
@@ -212,8 +213,8 @@ def _name(edges: list[_Edge], where: str) -> None:
     for e in (e for e in edges if e not in inner):
         if e.tensor in taken:
             raise RenderError(
-                f"{where} {e.tensor}",
-                found=f"{e.producer} gives the client a tensor of the same name as an earlier input or output",
+                places[e.part],
+                found=f"{e.producer} gives the client {e.tensor}, which is the name of an earlier input or output",
                 wanted="one name for each input and output of the pipeline",
                 todo=f"rename it with outputs: {{...: {e.tensor}_2}} of the step",
             )

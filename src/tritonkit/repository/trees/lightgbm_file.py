@@ -55,7 +55,12 @@ def read_lightgbm(text: str) -> Forest:
     _hold_whole(text)
     header = _fields(head)
     if header.get("version") not in _VERSIONS:
-        raise UsageError("version", found=header.get("version") or "none", wanted=f"one of {', '.join(_VERSIONS)}")
+        raise UsageError(
+            "version",
+            found=header.get("version") or "none",
+            wanted=f"one of {', '.join(_VERSIONS)}, the versions of LightGBM's format that are known here",
+            todo='save the model by LightGBM 2 to 4: booster.save_model("model.txt")',
+        )
     features = _whole(header, "max_feature_idx") + 1
     per_round = _whole(header, "num_tree_per_iteration")
     if not 0 < per_round <= max(len(blocks), 1):

@@ -43,6 +43,7 @@ _LINKS = {
 }
 """Objective -> what becomes of a row's sum."""
 _PARAMETERS = "learner_model_param"
+_VERSIONS = range(1, 4)
 _ASCII = 128
 
 
@@ -52,6 +53,7 @@ def read_xgboost(document: Mapping[str, Any]) -> Forest:
     Raises:
         UsageError: it lacks something or has it in another form; the error's place is the way to it.
     """
+    version = _version(document)
     learner = _at(document, "learner")
     parameters = _at(learner, _PARAMETERS, place="learner")
     features = _count(parameters, "num_feature")
@@ -79,7 +81,6 @@ def read_xgboost(document: Mapping[str, Any]) -> Forest:
     categories = _categories(booster, categorical)
     if lost := [names[place] for place in sorted(categorical - set(categories)) if place < len(names)]:
         notes.append(f"the file has no categories of {', '.join(lost)}: write them into features.yaml, in their order")
-    version = ".".join(str(part) for part in _listed(document, "version"))
     return Forest(
         f"XGBoost {version}".strip(),
         made,
@@ -96,6 +97,21 @@ def read_xgboost(document: Mapping[str, Any]) -> Forest:
         notes=tuple(notes),
         rounds=rounds,
     )
+
+
+def _version(document: Mapping[str, Any]) -> str:
+    """The XGBoost that wrote a file; empty where it does not say so. A later one may mean something else by the same
+    keys."""
+    parts = _listed(document, "version")
+    version = ".".join(map(str, parts))
+    if parts and parts[0] not in _VERSIONS:
+        raise UsageError(
+            "version",
+            found=f"a file of XGBoost {version}",
+            wanted=f"one of XGBoost {_VERSIONS.start} to {_VERSIONS.stop - 1}, whose format is known here",
+            todo='save the model by such an XGBoost: model.save_model("model.json"); or update tritonkit',
+        )
+    return version
 
 
 def _at(value: Any, key: str, kind: type = dict, place: str = "") -> Any:
