@@ -49,7 +49,9 @@ def test_the_words_of_a_line(project: Path, line: str, words: list[str]) -> None
     assert completed(line, project / "models" / "digits") == words
 
 
-@pytest.mark.parametrize("command", ["build", "inspect", "call", "load", "report", "tune", "check-batching", "serve --model"])
+@pytest.mark.parametrize(
+    "command", ["build", "inspect", "call", "load", "report", "tune", "check-batching", "serve --model"]
+)
 def test_networks_of_a_pipeline(project: Path, command: str) -> None:
     """Before they are built, too; a model.yaml that cannot be read has none."""
     (project / "models" / "digits" / "model.yaml").write_text(

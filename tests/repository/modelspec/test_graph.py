@@ -135,9 +135,15 @@ def test_pipelines_that_do_not_fit_are_refused(page: WriteModel, text: str, wher
 
 @pytest.mark.parametrize(
     ("name", "nearest"),
-    [("page_raeder", "'page_reader'"), ("page_x", "'page'"), ("zzz", "one of encoder, page, page_detector, page_reader")],
+    [
+        ("page_raeder", "'page_reader'"),
+        ("page_x", "'page'"),
+        ("zzz", "one of encoder, page, page_detector, page_reader"),
+    ],
 )
-def test_an_unknown_name_is_answered_with_those_of_networks(page: WriteModel, root: Path, name: str, nearest: str) -> None:
+def test_an_unknown_name_is_answered_with_those_of_networks(
+    page: WriteModel, root: Path, name: str, nearest: str
+) -> None:
     """A network in a pipeline is called by the pipeline's name and its own."""
     page(PAGE, "page", **ONNX)
     with pytest.raises(UsageError, match=f"model '{name}': there is no models/{name}/model.yaml") as caught:

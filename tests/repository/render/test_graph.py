@@ -145,7 +145,12 @@ UNBATCHED = part("last", inputs="z", max_batch_size=0, file="one")
         ([FIRST, part("dead", "w", "z"), LAST], {}, "pipeline.dead", "page_dead gives y FP32 [4], and no later part"),
         ([FIRST, part("last", inputs="zz")], {}, "pipeline.last", "a tensor that is there: 'z'"),
         ([FIRST, part("last", inputs="z", file="ints")], {}, "pipeline.last", "page_last takes x INT64 [4]"),
-        ([FIRST, part("wide", inputs="z", file="wide")], {}, "pipeline.wide", "tensor z: page_first gives y FP32 [4]; page_wide takes x FP32 [8]"),
+        (
+            [FIRST, part("wide", inputs="z", file="wide")],
+            {},
+            "pipeline.wide",
+            "tensor z: page_first gives y FP32 [4]; page_wide takes x FP32 [8]",
+        ),
         ([FIRST, MISSPELLED], {}, "pipeline.sum", "page_sum takes rigth, which no part before it gives"),
         (CYCLE, {}, "pipeline.sum", "takes late, which page_last gives only after it"),
         ([FIRST, LAST], {"outputs": ["yy"]}, "ensemble.outputs", "yy, which no part of the pipeline gives"),

@@ -196,6 +196,17 @@ def test_entries_that_are_refused(inspected: Any, entry: Any, found: str) -> Non
     assert "texts" in caught.value.where or "pipeline.1" in caught.value.where
 
 
+@pytest.mark.parametrize("depth", [0, 1])
+def test_an_item_has_one_answer(inspected: Any, depth: int) -> None:
+    """A network that gives any number of them is refused, also in a map of a map."""
+    parts = [{**NET, "serving": {"decoupled": True}}]
+    if depth:
+        parts = [{"name": "inner", "map": {"over": ["x"], "pipeline": parts}}]
+    [unknown] = inspected(CROPS, texts(pipeline=parts)).unknown
+    assert "page/model.yaml pipeline.texts.map.pipeline." in unknown
+    assert "any number of responses to a request (decoupled)" in unknown
+
+
 def test_items_have_no_sequences(inspected: Any) -> None:
     """A request's items are in no order of their own."""
     net = {**NET, "serving": {"sequence_batching": {"direct": {}}}}

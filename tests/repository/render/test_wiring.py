@@ -141,7 +141,7 @@ def test_a_tensor_made_again_on_the_way_gets_a_number(tmp_path: Path) -> None:
 
 def test_one_name_for_an_input_and_an_output_is_refused(tmp_path: Path) -> None:
     """Triton has one name space for an ensemble's tensors."""
-    with pytest.raises(RenderError, match="pipeline.network: demo_network gives the client pixels, which is the name of an earlier input or output"):
+    with pytest.raises(RenderError, match=r"pipeline\.network: demo_network gives the client pixels"):
         pipeline(["network"], tmp_path, outputs={"pixels": ["FP32", [4]]}).plans()
 
 

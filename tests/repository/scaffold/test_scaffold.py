@@ -92,7 +92,7 @@ def test_a_broken_file_leaves_no_folder(root: Path, tmp_path: Path) -> None:
     """A file that is not ONNX is refused before anything is written."""
     file = tmp_path / "broken.onnx"
     file.write_bytes(b"not onnx")
-    with pytest.raises(BuildError, match="not a whole ONNX file"):
+    with pytest.raises(BuildError, match="is not an ONNX file"):
         new_from_onnx(root, "broken", file)
     assert not list((root / "models").iterdir())
 

@@ -20,6 +20,7 @@ from tests.repository.optimize.linear import linear
 from tests.server.backends.test_graphs import join
 from tests.waiting import PATIENCE_S, eventually, standstill
 from tritonkit import AsyncClient, Client
+from tritonkit.client.reload import reload_models
 from tritonkit.errors import ClientError, DeadlineExceeded
 from tritonkit.perf.diagnose.metrics import read_metrics
 from tritonkit.repository.pipeline import build_repository
@@ -334,7 +335,8 @@ def test_a_callee_that_is_unloaded(server: Running) -> None:
         assert_whole(asked, [-gate, *(-n for n in range(40))])
     with pytest.raises(ClientError):
         server.flow(1)
-    server.client.load("flow_each_item")
+    reloaded = reload_models(server.client, ["flow"])
+    assert {"flow", "flow_each_item"} <= {model.model for model in reloaded}
     assert server.flow(*range(9)) == [-n for n in range(9)]
 
 

@@ -82,5 +82,6 @@ def ensemble_batch(spec: Spec, sizes: Mapping[str, int], *, whole: bool) -> int:
             f"{spec.file} serving.max_batch_size",
             found=f"{given}, and {listed}",
             wanted=f"1 to {most}, the smallest of its parts" if most else "0: its parts have no batch axis",
+            todo=f"leave it out, which means {most}",
         )
     return given
