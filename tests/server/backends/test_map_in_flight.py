@@ -22,7 +22,6 @@ from tests.waiting import PATIENCE_S, eventually, standstill
 from tritonkit import AsyncClient, Client
 from tritonkit.client.reload import reload_models
 from tritonkit.errors import ClientError, DeadlineExceeded
-from tritonkit.perf.diagnose.metrics import read_metrics
 from tritonkit.repository.pipeline import build_repository
 from tritonkit.serve import ServeEvent, serve
 
@@ -124,7 +123,6 @@ class Running:
 
     repository: Path
     address: str
-    metrics: str
     admin_key: str
     gates: Path
     client: Client
@@ -188,7 +186,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         serve(repository, root=root, models=names, grpc_port=0, metrics_port=0, on_event=events.append) as end,
         Client(end.grpc, admin_key=end.admin_key, timeout_s=PATIENCE_S, retry=None) as client,
     ):
-        yield Running(repository, end.grpc, end.metrics, end.admin_key, gates, client, events)
+        yield Running(repository, end.grpc, end.admin_key, gates, client, events)
 
 
 def by_network(server: Running, model: str, **inputs: Any) -> Any:
@@ -218,32 +216,6 @@ def test_a_graph_runs_for_every_item(server: Running, random: np.random.Generato
         np.testing.assert_allclose(answer["y"].reshape(-1, 16), again, rtol=1e-3, atol=1e-5)
 
 
-def test_small_requests_share_calls(server: Running) -> None:
-    """Also where each has a deadline of its own, as those of the client have."""
-    gate = server.gate()
-    with ThreadPoolExecutor(2 * CALLERS) as pool:
-        # Two requests keep both instances busy; those behind them come as one batch.
-        held = [pool.submit(server.flow, gate + n) for n in range(2)]
-        try:
-            for n in range(2):
-                server.await_item(gate + n)
-            before = executions(server, "flow_each_item")
-            asked = [pool.submit(server.flow, n, timeout_s=PATIENCE_S + n) for n in range(2 * CALLERS - 2)]
-            eventually(lambda: read_metrics(server.metrics).pending["flow_each"] >= len(asked), "WAIT")
-        finally:
-            for n in range(2):
-                server.open(gate + n)
-        assert [one.result() for one in asked] == [[-n] for n in range(2 * CALLERS - 2)]
-        assert [one.result() for one in held] == [[-gate], [-gate - 1]]
-    assert standstill(lambda: executions(server, "flow_each_item")) - before < 2 * CALLERS
-
-
-def executions(server: Running, model: str) -> int:
-    """The calls of a model that were answered."""
-    (counters,) = server.client.statistics(model)
-    return counters.success_count + counters.failure_count
-
-
 def test_a_deadline_is_its_request_s_alone(server: Running) -> None:
     """A caller whose items take too long has an error in time; others are answered meanwhile, and nothing stays
     taken: as many items as before are in flight afterwards."""
@@ -266,7 +238,7 @@ def test_a_caller_who_gives_up_ends_the_calls(server: Running) -> None:
         async with AsyncClient(server.address, timeout_s=PATIENCE_S) as client:
             each = await client.model("flow_each")
             task = each.submit(x=np.float64([items]))
-            await asyncio.to_thread(server.await_item, gate + CALL)  # all items in flight are with the model
+            await asyncio.to_thread(server.await_item, gate)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
