@@ -43,6 +43,7 @@ REFUSED = {
     "cuda_graphs": NO_GPU,
     "ensemble_gpu": NO_SUCH_GPU,
     "instance_gpu": NO_SUCH_GPU,
+    "model_operations": "model_operations: ONNX Runtime cannot load /opt/libs/libone.so",
     "instance_profile": NO_TENSORRT,
     "llm_vllm": NO_VLLM,
     "llm_vllm_parallel": NO_VLLM,
