@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.families import fastapi, triton
+from bench.families import fastapi, shares, triton
 from bench.families.callers import written
 from bench.families.kitchen import PAGES, Page, kitchen
 from bench.families.recipes import compared, recipes
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 __all__ = ["EQUAL", "row", "run"]
 
 CHOICE_S = 2.0
+_FEW = 3
+"""A page with more models than these has a table of where its time goes."""
 EQUAL = 0.98
 """The share of names that are equal: of two with nearly the same score, either may come first."""
 
@@ -63,7 +65,16 @@ def run(setting: Setting) -> Report:
         [ratio for row in rows for ratio in _ratios(row)]
         + [Ratio("pages that ran / all", [sum("problem" not in row for row in rows) / len(rows)], at_least=1.0)],
         {"families": rows},
-        ["", *table(rows)],
+        [
+            "",
+            *table(rows),
+            *(
+                line
+                for row in rows
+                if len(row.get("time", ())) > _FEW
+                for line in shares.lines(row["page"], row["time"])
+            ),
+        ],
     )
 
 
@@ -83,7 +94,9 @@ def row(setting: Setting, page: Page, bin_folder: Path, *, small: bool = False) 
         items = recipe.prepare(place, small)
         place.cook(page)
         pair = _Pair(recipe, place, bin_folder, items, recipe.reference(place.folder, items))
-        share, largest = compared(triton.answers_of(recipe, place.address, items), pair.references)
+        share, largest = compared(
+            triton.answers_of(recipe, place.address, items), pair.references, aligned=recipe.aligned
+        )
         return {
             "network": "small" if small else "of the page's own size, random weights",
             "seconds": {command: round(seconds, 1) for command, seconds in place.seconds},
@@ -113,22 +126,24 @@ class _Pair:
         theirs = written([fastapi.request(item) for item in self.items], fastapi.PATH, folder / "requests-fastapi")
         settings = self.fastest(theirs)
         rates: dict[str, list[float]] = {"tritonkit": [], "fastapi": []}
-        shares = []
+        generator = []
         with self.app(settings) as address:
-            before = triton.batches(self.place.address, network)
+            before, spent = triton.batches(self.place.address, network), shares.seconds(self.place)
             for number in range(setting.rounds):
                 turns = [("tritonkit", self.place.http_address, ours), ("fastapi", address, theirs)]
                 for name, at, requests in turns if number % 2 == 0 else reversed(turns):
                     load = _load(at, requests, setting.seconds)
                     rates[name].append(load["per_s"])
-                    shares.append(load["generator_share"])
+                    generator.append(load["generator_share"])
             runs = triton.batches(self.place.address, network) - before
+            time = shares.shares(spent, shares.seconds(self.place))
         return {
             "per_s": {name: [round(rate, 2) for rate in rated] for name, rated in rates.items()},
             "ratios": [one / other for one, other in zip(rates["tritonkit"], rates["fastapi"], strict=True)],
             "batch": {"mean": sum(size * count for size, count in runs.items()) / runs.total(), "largest": max(runs)},
             "fastapi": dict(settings),
-            "generator_share": round(max(shares), 3),
+            "time": time,
+            "generator_share": round(max(generator), 3),
         }
 
     def fastest(self, requests: Path) -> Mapping[str, str]:
@@ -140,7 +155,8 @@ class _Pair:
         tried = []
         for settings in fastapi.SETTINGS:
             with self.app(settings) as address:
-                share, largest = compared(fastapi.answers_of(self.recipe, address, self.items), self.references)
+                answers = fastapi.answers_of(self.recipe, address, self.items)
+                share, largest = compared(answers, self.references, aligned=self.recipe.aligned)
                 if share < EQUAL or largest > self.recipe.at_most:
                     raise ClientError(
                         f"{self.recipe.app} in FastAPI",

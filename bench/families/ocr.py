@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,6 +67,11 @@ def lines(reply: Reply) -> Answer:
     return Answer(reply["score"].ravel()[:count], [text.decode() for text in reply["text"].ravel()[:count]])
 
 
+def characters(answer: Answer) -> Answer:
+    """The characters of an answer without spaces, which PP-OCR gives or not by luck."""
+    return Answer((), list("".join("".join(answer.names).split())))
+
+
 RECIPES = {
     "ocr": Recipe(
         "page",
@@ -79,3 +85,10 @@ RECIPES = {
         counted="page_lines_item_reader",
     )
 }
+RECIPES["ocr-fast"] = replace(
+    RECIPES["ocr"],
+    reference=lambda folder, items: [characters(answer) for answer in read(folder, items)],
+    served=lambda reply: characters(lines(reply)),
+    peer=lambda body: characters(from_json(body)),
+    aligned=True,
+)

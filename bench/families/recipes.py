@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +65,9 @@ class Recipe:
     steps: bool = True
     """Whether the page has steps around the network."""
 
+    aligned: bool = False
+    """Whether an answer may lack names of the reference or have more."""
+
     counted: str = ""
     """The network whose batches count, of a page with several."""
 
@@ -81,14 +85,23 @@ def recipes() -> dict[str, Recipe]:
     return {name: recipe for module in modules for name, recipe in module.RECIPES.items()}
 
 
-def compared(answers: Sequence[Answer], references: Sequence[Answer]) -> tuple[float, float]:
+def compared(answers: Sequence[Answer], references: Sequence[Answer], *, aligned: bool = False) -> tuple[float, float]:
     """The share of equal names over all answers, 1 where there are none, and the largest difference of a number among
-    those whose names are equal."""
+    those whose names are equal.
+
+    Args:
+        aligned: whether an answer may lack names or have more, so that equal ones stand at other places.
+    """
     equal = total = 0
     largest = 0.0
     for answer, reference in zip(answers, references, strict=True):
         names, expected = list(answer.names), list(reference.names)
-        same = sum(one == other for one, other in zip(names, expected, strict=False))
+        if aligned:
+            same = sum(
+                block.size for block in SequenceMatcher(None, names, expected, autojunk=False).get_matching_blocks()
+            )
+        else:
+            same = sum(one == other for one, other in zip(names, expected, strict=False))
         equal, total = equal + same, total + max(len(names), len(expected))
         if names == expected:
             numbers = np.asarray(answer.numbers, np.float64), np.asarray(reference.numbers, np.float64)

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.families import fastapi, measure, triton
+from bench.families import fastapi, measure, shares, triton
 from bench.families.callers import Request, written
 from bench.families.kitchen import PAGES
 from bench.families.recipes import Answer, compared, recipes
@@ -44,6 +44,21 @@ def test_names_count_one_by_one_and_numbers_where_the_names_are_equal() -> None:
     assert compared([Answer([1.0])], [Answer([1.0, 2.0])])[1] == float("inf")
     pixels = np.array([1, 2, 3, 4], np.uint8)
     assert compared([Answer((), pixels)], [Answer((), pixels.astype(np.int64))]) == (1.0, 0.0)
+
+
+def test_names_that_are_missing_do_not_make_the_others_wrong() -> None:
+    """Names that are compared in their order count as unequal only where they are missing or another."""
+    found, expected = Answer((), list("lne 1")), Answer((), list("line 1"))
+    assert compared([found], [expected])[0] < 0.5
+    assert compared([found], [expected], aligned=True)[0] == pytest.approx(5 / 6)
+    assert compared([expected], [expected], aligned=True) == (1.0, 0.0)
+
+
+def test_shares_of_time() -> None:
+    """The time between two looks, by model, largest first; a model without a first look began at 0."""
+    found = shares.shares({"a": 1.0}, {"a": 2.0, "b": 3.0})
+    assert found == {"b": 0.75, "a": 0.25}
+    assert shares.lines("ocr", found)[-2:] == ["| b | 75.0% |", "| a | 25.0% |"]
 
 
 def test_every_recipe_has_its_page_and_its_app() -> None:

@@ -29,6 +29,9 @@ MOST_DEATHS = 5
 """Deaths of a model within `_PERIOD_S` after which it is not reloaded."""
 
 _PERIOD_S = 60.0
+_USUAL_S = 600.0
+"""A model that grows again within this time after it was reloaded needs the memory for its usual requests."""
+
 _RESCAN_TICKS = 6
 _RETIRE_S = 10.0
 
@@ -40,7 +43,7 @@ class StubWatch:
         prefix: prefix of the names of the run's shared-memory regions, which identifies its stubs.
         admin: the server's own API; its timeout should be minutes, as a load may take so long.
         planned: bytes of shared memory for each stub of a model; a model whose stub takes far more is
-            reloaded.
+            reloaded, unless that was done some minutes ago.
         on_event: function that takes the kind of an event, a text and the model's name; called in other
             threads. The kinds are stub_died, stub_grown, stub_back, stub_lost and streams_lost. After
             streams_lost nothing more is done for the model: the server must be restarted.
@@ -64,7 +67,7 @@ class StubWatch:
     ) -> None:
         self._prefix = prefix
         self._admin = admin
-        self._planned = planned
+        self._planned = dict(planned)
         self._on_event = on_event
         self._answers = answers
         self._restarts = restarts
@@ -121,11 +124,17 @@ class StubWatch:
         self._running |= stubs
 
     def _grown(self) -> set[Stub]:
-        """One stub of each model whose shared memory has grown too far, at most once a minute for a model, so
-        that callers with large requests cannot keep it restarting."""
+        """One stub of each model whose shared memory has grown too far.
+
+        Another reload soon after the last would only interrupt callers whose requests are all as large. So the plan is
+        raised instead, and the region stays; the limit on a file bounds it.
+        """
         now = time.monotonic()
-        names = grown_models(self._running, self._planned) - self._recovering
-        names = {name for name in names if now - self._replaced.get(name, -_PERIOD_S) >= _PERIOD_S}
+        sizes = grown_models(self._running, self._planned)
+        names = sizes.keys() - self._recovering
+        usual = {name for name in names if now - self._replaced.get(name, -_USUAL_S) < _USUAL_S}
+        self._planned |= {name: sizes[name] for name in usual}
+        names -= usual
         self._replaced |= dict.fromkeys(names, now)
         self._recovering |= names
         return {next(stub for stub in self._running if stub.model == name) for name in names}

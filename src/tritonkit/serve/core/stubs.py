@@ -48,21 +48,22 @@ def find_stubs(prefix: str, proc: Path = Path("/proc")) -> tuple[Stub, ...]:
     return tuple(sorted(stubs, key=lambda stub: stub.pid))
 
 
-def grown_models(stubs: Iterable[Stub], planned: Mapping[str, int], folder: Path = SHARED_MEMORY) -> set[str]:
-    """The models with a region far larger than planned. Triton's regions grow and never shrink, so the memory
-    of one large request stays in use until the model is reloaded.
+def grown_models(stubs: Iterable[Stub], planned: Mapping[str, int], folder: Path = SHARED_MEMORY) -> dict[str, int]:
+    """The models with a region far larger than planned, and the bytes of the largest.
+
+    Triton's regions grow and never shrink, so the memory of one large request stays in use until the model is reloaded.
 
     Args:
         stubs: those to look at.
         planned: bytes of a region for each model; models without an entry have no limit.
         folder: where the regions are.
     """
-    models = set()
+    models: dict[str, int] = {}
     for stub in stubs:
         with contextlib.suppress(OSError):
             size = (folder / stub.region).stat().st_size
             if stub.model in planned and size > planned[stub.model] + GROWN_BYTES:
-                models.add(stub.model)
+                models[stub.model] = max(size, models.get(stub.model, 0))
     return models
 
 
