@@ -42,14 +42,14 @@ def seconds(place: Kitchen) -> Counter[str]:
 
 
 def _computed(place: Kitchen, of_python: set[str]) -> dict[str, float]:
-    """Model in the server's own process -> nanoseconds in its runs."""
+    """Model in the server's own process -> nanoseconds in its runs, each of which counts once for all its requests."""
     import grpc
 
     repository = place.folder / "model_repository"
     with grpc.insecure_channel(place.address) as channel:
         statistics = answer_of(channel, "Statistics", "").model_stats
     return {
-        model.name: float(model.inference_stats.compute_infer.ns)
+        model.name: float(sum(batch.compute_infer.ns for batch in model.batch_stats))
         for model in statistics
         if model.name not in of_python and not _is_ensemble(repository / model.name)
     }
