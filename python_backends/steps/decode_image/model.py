@@ -34,6 +34,9 @@ class TritonPythonModel:
         for item, data in enumerate(images):
             with naming(item):
                 one, sizes[item] = decode_sized(data, self.settings)
+                if len(images) == 1:  # no copy
+                    pixels = one[None]
+                    break
                 if pixels is None:  # the first has the shape of all
                     pixels = np.empty((len(images), *one.shape), dtype=one.dtype)
                 if one.shape != pixels.shape[1:]:
