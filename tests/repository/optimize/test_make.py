@@ -180,6 +180,21 @@ def test_an_onnx_file_is_taken_as_it_is(write_model: WriteModel, cache: BuildCac
     assert artifact.signature.inputs[0].shape == (4,)
 
 
+def test_weights_of_an_onnx_file_are_no_inputs(write_model: WriteModel, cache: BuildCache) -> None:
+    """Old exporters list weights among the inputs, also those that nothing reads; engines could not fold them."""
+    weights = {"w": np.eye(4, dtype=np.float32), "unread": np.ones(4, np.float32)}
+    tensors = [onnx.numpy_helper.from_array(array, name) for name, array in weights.items()]
+    values = [onnx.helper.make_tensor_value_info(name, 1, array.shape) for name, array in weights.items()]
+    x, y = (onnx.helper.make_tensor_value_info(name, 1, ["batch", 4]) for name in "xy")
+    node = onnx.helper.make_node("MatMul", ["x", "w"], ["y"])
+    graph = onnx.helper.make_graph([node], "net", [x, *values], [y], tensors)
+    old = onnx.helper.make_model(graph, ir_version=4, opset_imports=[onnx.helper.make_opsetid("", 9)])
+    artifact = built(write_model(FILE, m__onnx=old.SerializeToString()), cache)
+    made = onnx.load(artifact.folder / "model.onnx").graph
+    assert [value.name for value in made.input] == ["x"]
+    assert [tensor.name for tensor in made.initializer] == ["w"]
+
+
 def test_an_onnx_file_without_a_free_batch_axis_is_served_without_batches(
     write_model: WriteModel, cache: BuildCache
 ) -> None:

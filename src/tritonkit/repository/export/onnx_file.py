@@ -122,18 +122,40 @@ def parse(file: Path, where: str = "") -> Any:
 def copy_model(source: Path, folder: Path, name: str, where: str) -> tuple[str, ...]:
     """Copy an ONNX file to `folder/name`, with the files of its weights next to it; return the names of those.
 
-    The copy refers to them by plain names, whatever folders and names the original used.
+    The copy refers to them by plain names, whatever folders and names the original used. It does not list weights
+    among the inputs: ONNX Runtime would not take them for constants, and not fuse the operators that read them.
     """
     model = parse(source, where)
     files = data_files(tensors(model), source, where)
     names = flat_names(files, name)
     for location, path in files.items():
         copy_file(path, folder / names[location])
-    if relocate(tensors(model), names):
+    relocated = relocate(tensors(model), names)
+    if _fix_weights(model) or relocated:
         (folder / name).write_bytes(model.SerializeToString())
     else:
         copy_file(source, folder / name)
     return tuple(names.values())
+
+
+def _fix_weights(model: Any) -> bool:
+    """Take weights out of the inputs, where old exporters list them; return whether there were some.
+
+    Before version 4 of the format they had to be there, and engines take them for constants. Those that nothing reads
+    go: ONNX Runtime warns of each.
+    """
+    initial = {tensor.name for tensor in model.graph.initializer}
+    kept = [value for value in model.graph.input if value.name not in initial]
+    if model.ir_version < 4 or len(kept) == len(model.graph.input):
+        return False
+    del model.graph.input[:]
+    model.graph.input.extend(kept)
+    read = {name for graph in graphs(model) for node in graph.node for name in node.input}
+    read.update(value.name for graph in graphs(model) for value in graph.output if hasattr(value, "name"))
+    weights = [tensor for tensor in model.graph.initializer if tensor.name in read or tensor.external_data]
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(weights)
+    return True
 
 
 def write_missing_shapes(file: Path, where: str) -> None:
