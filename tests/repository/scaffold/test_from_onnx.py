@@ -42,6 +42,14 @@ def test_a_file_without_its_library_is_refused(root: Path, tmp_path: Path) -> No
     assert not list((root / "models").iterdir())
 
 
+def test_a_library_with_the_networks_name_is_refused(root: Path, tmp_path: Path, write_library: WriteLibrary) -> None:
+    """It would lie in the same place, and neither is left out silently."""
+    given = network(tmp_path).rename(tmp_path / LIBRARY)
+    with pytest.raises(UsageError, match=rf"--op-library: .*another file of the model is called {LIBRARY}"):
+        new_from_onnx(root, "net", given, libraries=[write_library(tmp_path / "a")])
+    assert not list((root / "models").iterdir())
+
+
 def test_the_command_takes_the_option(root: Path, tmp_path: Path, write_library: WriteLibrary) -> None:
     """Once for each library, with --onnx alone."""
     option = ("--op-library", str(write_library(tmp_path)), "--root", str(root))

@@ -48,7 +48,14 @@ def new_from_onnx(root: Path, name: str, file: Path, where: str = "--onnx", libr
     external = data_files(tensors(model), file, where)
     names = flat_names(external, file.name)
     files = {names[location]: path for location, path in external.items()}
-    files |= {library.name: library for library in libraries}
+    for library in libraries:
+        if library.name in (file.name, *files):
+            raise UsageError(
+                "--op-library",
+                found=f"{library}, and another file of the model is called {library.name}",
+                wanted="distinct names, because all files lie in one folder",
+            )
+        files[library.name] = library
     code = {}
     if relocate(tensors(model), names):
         code = {file.name: model.SerializeToString()}
