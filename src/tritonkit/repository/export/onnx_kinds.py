@@ -130,12 +130,11 @@ def explain_refusal(name: str, where: str, reason: str) -> BuildError:
             f" onnx.version_converter.convert_version(model, {newest[3]})",
         )
     if unknown := re.search(r"([\w.]+):(\w+)\(-?\d+\) is not a registered function", reason):
+        searched = " nor in ".join((engine, *(library.name for library in libraries_in_use())))
+        neither = "neither in" if libraries_in_use() else "not in"
         return BuildError(
             where,
-            found=f"{name} has the custom operator {unknown[1]}.{unknown[2]}, which is neither in"
-            f" {' nor in '.join((engine, *(library.name for library in libraries_in_use())))}"
-            if libraries_in_use()
-            else f"{name} has the custom operator {unknown[1]}.{unknown[2]}, which {engine} does not have",
+            found=f"{name} has the custom operator {unknown[1]}.{unknown[2]}, which is {neither} {searched}",
             wanted="operators of ONNX, of ONNX Runtime, or of a library that the spec names",
             todo="name the library that has it: network: {op_library: FILE.so} (tritonkit new: --op-library FILE.so);"
             " or export without it",

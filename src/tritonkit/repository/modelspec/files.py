@@ -92,7 +92,7 @@ def _refuse_saved_model(folder: Path, where: str) -> None:
             " 25.10 has a backend",
             wanted="an ONNX file of it",
             todo=f"tritonkit new NAME --keras {folder} converts it and compares the answers; or where TensorFlow is:"
-            f" python -m tf2onnx.convert --saved-model {folder.name} --output model.onnx, then network: {{onnx:"
+            f" python -m tf2onnx.convert --saved-model {folder} --output model.onnx, then network: {{onnx:"
             " model.onnx}",
         )
 
