@@ -8,8 +8,8 @@ from pathlib import Path
 
 __all__ = ["MACHINES", "SharedLibrary", "read_library"]
 
-MACHINES = {62: "x86_64", 183: "aarch64", 243: "riscv64", 21: "ppc64le", 22: "s390x"}
-"""`e_machine` of a file -> the kind of processor, as `platform.machine` names it."""
+MACHINES = {62: "x86_64", 183: "aarch64", 243: "riscv64", 21: "ppc64le"}
+"""`e_machine` of a file -> the kind of processor, as `platform.machine` names it; all have the low byte first."""
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
@@ -17,6 +17,8 @@ _ENTRY = struct.Struct("<qQ")
 _SHARED, _SYMBOLS, _DYNAMIC, _NEEDED = 3, 11, 6, 1
 _MOST_BYTES = 64 << 20
 """Most bytes of a table of symbols or of their names; a larger one is not read."""
+_LONGEST = 256
+"""Bytes of a name that are read: longer ones are those of C++, and only their beginnings are looked at."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ def read_library(file: Path) -> SharedLibrary | None:
                 return SharedLibrary(name)
             names = part(*sections[table[6]][4:6])
             symbols = list(_SYMBOL.iter_unpack(part(*table[4:6])))
-            dynamic = b"".join(part(*section[4:6]) for section in sections if section[1] == _DYNAMIC)
+            dynamic = next((part(*section[4:6]) for section in sections if section[1] == _DYNAMIC), b"")
             needed = [_text(names, value) for tag, value in _ENTRY.iter_unpack(dynamic) if tag == _NEEDED]
         except (struct.error, IndexError, OSError, OverflowError, ValueError):
             return SharedLibrary(name)  # damaged: the loader of libraries has the last word
@@ -74,5 +76,4 @@ def read_library(file: Path) -> SharedLibrary | None:
 
 
 def _text(names: bytes, place: int) -> str:
-    end = names.find(b"\0", place)
-    return names[place : end if end >= 0 else None].decode(errors="replace")
+    return names[place : place + _LONGEST].partition(b"\0")[0].decode(errors="replace")
