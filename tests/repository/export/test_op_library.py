@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +16,13 @@ from tritonkit.repository.export import BuildCache
 from tritonkit.repository.export.elf import MACHINES, read_library
 from tritonkit.repository.export.onnx_file import open_session
 from tritonkit.repository.export.op_library import operators_of
-from tritonkit.repository.modelspec import Spec
+from tritonkit.repository.inspection import inspect_model
+from tritonkit.repository.modelspec import Spec, load
+from tritonkit.repository.modelspec.base import Target
 from tritonkit.repository.modelspec.contents import python_uses
 from tritonkit.repository.optimize.results import choose, evaluate
+from tritonkit.repository.optimize.variants import TARGETS
+from tritonkit.repository.pipeline import build_repository
 
 NETWORK = f"{{name: net, network: {{onnx: net.onnx, op_library: {LIBRARY}}}}}"
 MACHINE = 18
@@ -107,6 +112,20 @@ def test_a_damaged_table_of_symbols_is_left_to_the_loader(tmp_path: Path, write_
     assert library.machine == platform.machine()
 
 
+def test_names_without_an_end_are_read_in_part(tmp_path: Path) -> None:
+    """Each symbol would otherwise have a copy of all that follows in the table."""
+    names = b"a" * 100_000
+    symbols = b"".join(struct.pack("<IBBHQQ", place, 0, 0, 1, 0, 0) for place in range(9))
+    start = 64 + len(symbols) + len(names)
+    header = struct.pack("<16sHHIQQQIHHHHHH", b"\x7fELF\x02\x01", 3, 62, 1, 0, 0, start, 0, 64, 0, 0, 64, 2, 0)
+    tables = [(11, 64, len(symbols), 1), (3, 64 + len(symbols), len(names), 0)]
+    sections = [struct.pack("<IIQQQQIIQQ", 0, kind, 0, 0, *place, 0, 0, 0) for kind, *place in tables]
+    (tmp_path / LIBRARY).write_bytes(b"".join([header, symbols, names, *sections]))
+    library = read_library(tmp_path / LIBRARY)
+    assert library is not None
+    assert library.defined == {"a" * 256}
+
+
 def test_an_operator_that_no_library_has_is_named(
     write_model: WriteModel, root: Path, write_library: WriteLibrary
 ) -> None:
@@ -138,15 +157,42 @@ def test_a_library_has_its_place_in_the_spec(write_model: WriteModel, root: Path
         written(write_model, root / "models" / "net", text=f"{{name: net, network: {{{network}}}}}")
 
 
-def test_a_library_with_the_networks_name_is_refused(
-    write_model: WriteModel, root: Path, write_library: WriteLibrary
+@pytest.mark.parametrize("name", ["model.onnx", "artifact.json"])
+def test_a_library_with_the_name_of_another_file_is_refused(
+    write_model: WriteModel, root: Path, write_library: WriteLibrary, name: str
 ) -> None:
-    """All files lie in one version folder."""
+    """All files lie in one version folder: the network, and those that the build writes."""
     folder = root / "models" / "net"
-    write_library(folder, name="model.onnx")
-    spec = written(write_model, folder, text=NETWORK.replace(LIBRARY, "model.onnx"))
-    with pytest.raises(BuildError, match=r"network\.op_library: model\.onnx, and another file"):
+    write_library(folder, name=name)
+    spec = written(write_model, folder, text=NETWORK.replace(LIBRARY, name))
+    with pytest.raises(BuildError, match=rf"network\.op_library: {name}, and another file"):
         choose(spec, evaluate(spec, ["onnx-fp32"], BuildCache(root / "cache")))
+
+
+@pytest.mark.parametrize("target", ["cpu", "nvidia"])
+def test_a_link_to_a_library_is_published_under_its_own_name(
+    write_model: WriteModel, root: Path, write_library: WriteLibrary, target: Target
+) -> None:
+    """A library with a version in its name is usually named by a link; the configuration has the link's name."""
+    folder = root / "models" / "net"
+    library = write_library(folder, name=f"{LIBRARY}.1")
+    (folder / LIBRARY).symlink_to(library.name)
+    written(write_model, folder)
+    published = build_repository(root, target=target, cores=2).path / "net"
+    place = published / LIBRARY if target == "nvidia" else published / "1" / LIBRARY
+    assert place.read_bytes() == library.read_bytes()
+    named = f"/models/net/{LIBRARY}" if target == "nvidia" else LIBRARY
+    assert f'op_library_filename: "{named}"' in (published / "config.pbtxt").read_text()
+
+
+def test_a_look_runs_nothing_of_a_library(write_model: WriteModel, root: Path) -> None:
+    """The plan for each target is known before a build."""
+    folder = root / "models" / "net"
+    written(write_model, folder, b"no library")
+    for target in TARGETS:
+        inspection = inspect_model(load(folder, root, target), target, 2)
+        assert not inspection.unknown
+        assert [plan.name for plan in inspection.models] == ["net"]
 
 
 def test_a_library_is_listed_as_code(write_model: WriteModel, root: Path, write_library: WriteLibrary) -> None:

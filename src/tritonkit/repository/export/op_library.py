@@ -7,7 +7,7 @@ looked at before (`elf.py`), and loaded only where a network of its own spec is 
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -93,20 +93,23 @@ def libraries_in_use() -> tuple[Path, ...]:
     return in_use.files if in_use else ()
 
 
-def copy_libraries(spec: Spec, folder: Path) -> None:
-    """Copy a spec's libraries into the folder of a variant.
+def copy_libraries(spec: Spec, folder: Path, reserved: Collection[str]) -> None:
+    """Copy a spec's libraries into the folder of a variant, under the names by which the spec has them.
+
+    Args:
+        reserved: names of files that the build writes there later.
 
     Raises:
         BuildError: another file there has the name of a library.
     """
-    for file in _files(spec):
-        if (folder / file.name).exists():
+    for name, file in zip(spec.model.network.op_library_names, _files(spec), strict=True):
+        if name in reserved or (folder / name).exists():
             raise BuildError(
                 f"{spec.file} {_FIELD}",
-                found=f"{file.name}, and another file of the network has this name",
+                found=f"{name}, and another file of the network has this name",
                 wanted="distinct names, because all files lie in one version folder",
             )
-        copy_file(file, folder / file.name)
+        copy_file(file, folder / name)
 
 
 def _where() -> str:

@@ -231,7 +231,7 @@ def _make(form: Form, what: BuildPlan, job: Job, folder: Path) -> _Made:
     if form.narrows:
         hold_to_fp32(job.number_format, what.variant.name, f"{spec.file} network.onnx")
     notes = _write(form, job, what, folder)
-    copy_libraries(spec, folder)
+    copy_libraries(spec, folder, _RESERVED)
     if what.variant.is_made_from_onnx:  # it keeps the inputs and outputs of the FP32 file
         signature = replace(job.base.signature, batched=job.batched, single=False)
     else:

@@ -25,7 +25,7 @@ def with_libraries(plan: ModelPlan, spec: Spec, target: Target) -> ModelPlan:
         return plan
     if target != "nvidia":
         return replace(plan, model_operations=ModelOperations(op_library_filename=names))
-    files = {name: plan.version_files[name] for name in names}
+    files = {name: file for name, file in plan.version_files.items() if name in names}
     paths = tuple(f"{_REPOSITORY}/{plan.name}/{name}" for name in names)
     return replace(
         plan,
