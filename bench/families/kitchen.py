@@ -1,6 +1,7 @@
 """Pages of docs/cookbook, run as a reader does: files are written, commands run, answers compared.
 
-A block whose first line is a comment with a path is a file of the project. Each line of an `sh` block is a command.
+A block whose first line is a comment with a path is a file of the project; in a `diff` block, lines of that file that
+others replace. Each line of an `sh` block is a command.
 Other `python` blocks are programs. A `text` block is the output of the program or command before it.
 """
 
@@ -28,6 +29,7 @@ ADDRESS = "127.0.0.1:8001"
 PAGES = sorted(path.stem for path in FOLDER.glob("*.md") if path.stem != "README")
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _PATH = re.compile(r"# ([\w./-]+\.\w+)\n")
+_CHANGE = re.compile(r"((?:^-.*\n)+)((?:^\+.*\n)+)", re.MULTILINE)
 _PREPARED = ("pip ", "hf ", "yolo ", "tritonkit server install")
 """Commands whose result is put in place beforehand: installed packages and downloaded files."""
 _LONGEST_S = 600
@@ -50,11 +52,16 @@ class Page:
     def lines(self) -> int:
         """Lines of YAML and Python that a reader writes, without empty ones and names of files."""
         return sum(
-            bool(line.strip()) and not _PATH.match(f"{line}\n")
+            bool(line.strip()) and not _PATH.match(f"{line}\n") and not (language == "diff" and line.startswith("-"))
             for language, text in self.blocks
-            if language in ("yaml", "python")
+            if language in ("yaml", "python", "diff")
             for line in text.splitlines()
         )
+
+    def before(self, command: str) -> Page:
+        """The blocks before the first one that begins with this command."""
+        first = [text.startswith(command) for _, text in self.blocks].index(True)
+        return Page(self.name, self.blocks[:first])
 
 
 @dataclass
@@ -80,7 +87,7 @@ class Kitchen:
             if path and language != "sh":
                 file = self.folder / path[1]
                 file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_text(text)
+                file.write_text(changed(file.read_text(), text) if language == "diff" else text)
             elif language == "sh":
                 for line in text.splitlines():
                     with self._timed(line):
@@ -168,6 +175,24 @@ class Kitchen:
 
     def _here(self, program: str) -> str:
         return program.replace(ADDRESS, self.address) if ADDRESS in program else program
+
+
+def changed(text: str, difference: str) -> str:
+    """A file's text in which lines that begin with `-` are replaced by the lines with `+` after them.
+
+    Raises:
+        UsageError: the file does not have them exactly once, or there are other lines than these.
+    """
+    if not _PATH.fullmatch(_CHANGE.sub("", difference)):
+        raise UsageError(
+            "a page of the cookbook", found=difference, wanted="a path, then lines with - and those with +"
+        )
+    for old, new in _CHANGE.findall(difference):
+        before, after = (re.sub("^[-+]", "", lines, flags=re.MULTILINE) for lines in (old, new))
+        if text.count(before) != 1:
+            raise UsageError("a page of the cookbook", found=f"{text.count(before)} times: {before}", wanted="once")
+        text = text.replace(before, after)
+    return text
 
 
 @contextlib.contextmanager
