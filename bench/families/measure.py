@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from bench.families import fastapi, shares, triton
 from bench.families.callers import written
 from bench.families.kitchen import PAGES, Page, kitchen
+from bench.families.packages import HOME
 from bench.families.recipes import compared, recipes
 from bench.families.table import table
-from bench.families.vision import HOME
 from bench.peers.environment import environment
 from bench.programs import output
 from bench.report import Ratio, Report

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bench.families.packages import answers_of, environment, installed
 from bench.families.pages import pages
 from bench.families.recipes import Answer, Item, Recipe, from_json, items_of
-from bench.families.vision import HOME
 
 if TYPE_CHECKING:
     from bench.families.kitchen import Kitchen
@@ -28,24 +24,13 @@ PICTURES = 20
 
 
 def package() -> Path:
-    """The folder with RapidOCR, which is installed on first use, for child processes alone: it brings OpenCV."""
-    folder = HOME / "rapidocr-1.4.4"
-    ready = folder / ".ready"
-    if not ready.exists():
-        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--upgrade", "--target", str(folder)]
-        subprocess.run([*pip, *PACKAGES], check=True)
-        ready.touch()
-    return folder
-
-
-def environment() -> dict[str, str]:
-    """The variables of a process that finds RapidOCR."""
-    return {"PYTHONPATH": os.pathsep.join(filter(None, [str(package()), os.environ.get("PYTHONPATH")]))}
+    """The folder with RapidOCR: it brings OpenCV."""
+    return installed("rapidocr-1.4.4", PACKAGES)
 
 
 def reader(place: Kitchen, small: bool) -> list[Item]:
     """The package's networks, and pictures of ten kinds; they are the same for a small page."""
-    place.environment = {**place.environment, **environment()}
+    place.environment = {**place.environment, **environment(package())}
     items = items_of("image", pages(10 if small else PICTURES))
     (place.folder / "page.jpg").write_bytes(items[0]["image"])
     return items
@@ -62,12 +47,8 @@ def continued(place: Kitchen, small: bool) -> list[Item]:
 
 def read(folder: Path, items: Sequence[Item]) -> list[Answer]:
     """The package's own lines and scores."""
-    files = [folder / f"picture-{number:02}" for number in range(len(items))]
-    for file, item in zip(files, items, strict=True):
-        file.write_bytes(item["image"])
-    command = [sys.executable, "-P", str(SCRIPT), *map(str, files)]
-    made = subprocess.run(command, check=True, env=os.environ | environment(), capture_output=True, text=True)
-    return [Answer(scores, texts) for texts, scores in json.loads(made.stdout)]
+    answers = answers_of(SCRIPT, package(), folder, items)
+    return [Answer(scores, texts) for texts, scores in answers]
 
 
 def lines(reply: Reply) -> Answer:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from bench.processor import cpu_s
 from bench.requests import answer_of
 from tritonkit.serve.core.stubs import find_stubs
-from tritonkit.serve.core.supervisor import children
+from tritonkit.serve.core.supervisor import children, run_prefix
 
 if TYPE_CHECKING:
     from bench.families.kitchen import Kitchen
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 __all__ = ["lines", "seconds", "shares"]
 
 SERVER = "tritonserver"
-_RUN = "tritonkit_"
-"""Beginning of the names of stubs' regions."""
 
 
 def seconds(place: Kitchen) -> Counter[str]:
@@ -30,7 +28,7 @@ def seconds(place: Kitchen) -> Counter[str]:
     pid = place.endpoint.pid
     own = {pid, *children(pid)}
     used: Counter[str] = Counter()
-    for stub in find_stubs(_RUN):
+    for stub in find_stubs(run_prefix()):
         if stub.pid in own:
             used[stub.model] += cpu_s(stub.pid)
     computed = _computed(place, set(used))
@@ -66,7 +64,7 @@ def shares(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str,
     return {name: round(used / total, 4) for name, used in spent.most_common()}
 
 
-def lines(page: str, found: Mapping[str, float]) -> list[str]:
+def lines(page: str, time: Mapping[str, float]) -> list[str]:
     """A table of the shares, as Markdown."""
     head = ["", f"| {page}: model | processor time |", "| --- | --- |"]
-    return [*head, *(f"| {name} | {share:.1%} |" for name, share in found.items())]
+    return [*head, *(f"| {name} | {share:.1%} |" for name, share in time.items())]

@@ -9,11 +9,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["HOME", "environment", "torchvision_says"]
+from bench.families import packages
+
+__all__ = ["environment", "torchvision_says"]
 
 SCRIPT = Path(__file__).with_name("torchvision_answers.py")
-HOME = Path(__file__).resolve().parent.parent.parent / ".tritonkit" / "families"
-"""The folder of environments that are made on first use."""
 
 
 def environment() -> dict[str, str]:
@@ -22,12 +22,9 @@ def environment() -> dict[str, str]:
 
     minor = int(torch.__version__.split(".")[1])
     version = f"torchvision==0.{minor + 15}.*"
-    folder = HOME / f"torchvision-0.{minor + 15}"
-    if not (folder / "sitecustomize.py").exists():
-        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), version]
-        subprocess.run(pip, check=True)
+    folder = packages.installed(f"torchvision-0.{minor + 15}", [version])
     shutil.copy(SCRIPT, folder / "sitecustomize.py")
-    return {"PYTHONPATH": os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))}
+    return packages.environment(folder)
 
 
 def torchvision_says(weights: Path, answers: Path, pictures: Sequence[Path]) -> None:
