@@ -428,8 +428,25 @@ def test_points_that_are_not_finite_are_refused() -> None:
     size = np.array([[HEIGHT, WIDTH]])
     settings = Settings(family="centerface", **FRAME)
     assert detect(tensors, size, LABELS, settings)["count"] == [[1]]
-    tensors["landmarks"][0, 3, -1, -1] = np.inf
-    with pytest.raises(ValueError, match="item 0: a box above the score threshold has a point that is not finite"):
+    for value in (np.inf, 3e37):  # which is too large in pixels of a larger source
+        tensors["landmarks"][0, 3, -1, -1] = value
+        with pytest.raises(ValueError, match="item 0: a box above the score threshold has a point that is not finite"):
+            detect(tensors, 100 * size, LABELS, settings)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("name", ["scale", "offset"])
+def test_centers_that_are_not_finite_are_refused(name: str, value: float) -> None:
+    """Also where the edge of the image would cut them off; a size of nothing is left out."""
+    tensors = family_tensors("centerface", np.float32([[9, 9, 20, 20]]), np.float32([[0.9, 0, 0]]))
+    size = np.array([[HEIGHT, WIDTH]])
+    settings = Settings(family="centerface", **FRAME)
+    cell = np.argwhere(tensors["heatmap"][0, 0] > 0.5)[0]
+    tensors[name][0, :, *cell] = value
+    if name == "scale" and value == -np.inf:
+        assert detect(tensors, size, LABELS, settings)["count"] == [[0]]
+        return
+    with pytest.raises(ValueError, match="item 0: a box above the score threshold has a number that is not finite"):
         detect(tensors, size, LABELS, settings)
 
 

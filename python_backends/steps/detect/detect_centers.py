@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 POINTS = 5  # eyes, nose, corners of the mouth
+NOT_FINITE = "a box above the score threshold has a number that is not finite"
 _CELL = 4
 
 
@@ -34,7 +35,7 @@ def centers(
         int [n]; points, float32 [n, POINTS, 2].
 
     Raises:
-        ValueError: maps that do not fit the image or each other.
+        ValueError: maps that do not fit the image or each other, or a box that is not finite.
     """
     height, width = image
     cells = (height // _CELL, width // _CELL)
@@ -50,9 +51,11 @@ def centers(
                 f" {height} x {width} (parameters height and width)"
             )
     classes, rows, columns = np.nonzero(heatmap > threshold)
-    with np.errstate(over="ignore", invalid="ignore"):  # boxes that are not finite are refused
+    with np.errstate(over="ignore", invalid="ignore"):  # points that are not finite are refused
         sides = np.exp(scale[:, rows, columns]) * np.float32(_CELL)
         middle = (np.float32([rows, columns]) + offset[:, rows, columns] + np.float32(0.5)) * np.float32(_CELL)
+        if not np.isfinite([sides, middle]).all():  # clip would make them finite
+            raise ValueError(NOT_FINITE)
         limits = np.float32([[height], [width]])
         start = np.clip(middle - sides / 2, 0, limits)  # a box is moved into the image, not cut off at its left
         end = np.minimum(start + sides, limits)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 from decode_image_geometry import check_frame, place, want
-from detect_centers import POINTS, centers
+from detect_centers import NOT_FINITE, POINTS, centers
 from detect_nms import kept
 from step_scores import sigmoid
 
@@ -289,7 +289,8 @@ def _best(candidates: Candidates, size: tuple[int, int], settings: Settings) -> 
     chosen = slice(settings.k)
     if FAMILIES[settings.family].nms:
         chosen = kept(corners, classes if settings.class_aware else None, settings.iou_threshold, settings.k)
-    points = _in_source(candidates.points[order][chosen], size, settings)
+    with np.errstate(over="ignore"):
+        points = _in_source(candidates.points[order][chosen], size, settings)
     if not np.isfinite(points).all():
         raise ValueError("a box above the score threshold has a point that is not finite")
     return Candidates(pixels[chosen], candidates.scores[order][chosen], classes[chosen], points)
@@ -298,7 +299,7 @@ def _best(candidates: Candidates, size: tuple[int, int], settings: Settings) -> 
 def _corners(boxes: np.ndarray, settings: Settings) -> np.ndarray:
     """The corners left, top, right, bottom of boxes in pixels of the network's image: float32 [n, 4]."""
     if not np.isfinite(boxes).all():
-        raise ValueError("a box above the score threshold has a number that is not finite")
+        raise ValueError(NOT_FINITE)
     kind = settings.of("box_format")
     if kind == "yxyx":
         boxes = boxes[:, [1, 0, 3, 2]]
