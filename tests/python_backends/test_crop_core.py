@@ -306,6 +306,15 @@ def test_corners_go_round_from_the_upper_left() -> None:
         ({"form": "points", "places": (0.1, 0.2, 0.3)}, "places: found .*, wanted x and y of at least two points"),
         ({"form": "points", "places": (0.1, 0.2, 0.1, 0.2)}, "places: found .*, wanted points of which some differ"),
         ({"form": "points", "places": (0.1, 0.2, 0.1, math.inf)}, "places: found .*, wanted finite numbers"),
+        (
+            {"form": "points", "places": (0.1, 0.2, 0.1, 1e308)},
+            "places: found .*, wanted finite numbers, shares of the",
+        ),
+        (
+            {"form": "points", "places": (38.3, 51.7, 73.5, 51.5)},
+            "places: found .*, wanted .* shares of the crop up to 10",
+        ),
+        ({"form": "points", "places": (0, 0, 1e-200, 0)}, "places: found .*, wanted points of which some differ"),
         ({"places": EYES}, r"places: found \[0.25, .*, wanted none with form box"),
         ({"k": 0}, "k: found 0"),
         ({"max_crop_pixels": 0}, "max_crop_pixels: found 0"),

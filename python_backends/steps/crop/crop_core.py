@@ -24,6 +24,8 @@ from PIL import Image
 
 SHAPES = {"box": (4,), "quad": (4, 2), "rotated": (5,), "points": (-1, 2)}
 THINNEST = 0.01  # pixels; Pillow takes no thinner box
+FARTHEST = 10  # crops from a place to its edge; larger numbers are most likely pixels
+NEAREST = 1e-6  # of a crop: nearer places give no direction
 
 
 @dataclass(frozen=True)
@@ -49,9 +51,10 @@ class Settings(PixelSettings):
             return
         shares = np.array(self.places)
         want(len(shares) >= 4 and len(shares) % 2 == 0, "places", list(self.places), "x and y of at least two points")
-        want(bool(np.isfinite(shares).all()), "places", list(self.places), "finite numbers")
-        apart = np.ptp(shares.reshape(-1, 2), axis=0).max() > 0
-        want(bool(apart), "places", list(self.places), "points of which some differ")
+        near = np.isfinite(shares) & (abs(shares) <= FARTHEST)
+        want(bool(near.all()), "places", list(self.places), f"finite numbers, shares of the crop up to {FARTHEST}")
+        apart = np.ptp(shares.reshape(-1, 2), axis=0).max()
+        want(bool(apart >= NEAREST), "places", list(self.places), "points of which some differ")
 
     @property
     def points(self) -> np.ndarray:
