@@ -17,6 +17,7 @@ __all__ = [
     "MAX_CATEGORY",
     "MAX_DEPTH",
     "MAX_TARGETS",
+    "NOTHING",
     "ZERO",
     "Forest",
     "Tree",
@@ -94,6 +95,12 @@ class Tree:
         plain = inner[~np.isin(inner, list(self.sets))] if self.sets else inner
         if np.isnan(self.threshold[plain]).any():
             raise UsageError("", found="a threshold that is NaN", wanted="numbers")
+
+
+NOTHING = Tree(
+    np.array([0, -1, -1]), np.zeros(3), np.array([1, 0, 0]), np.array([2, 0, 0]), np.zeros(3, np.bool_), np.zeros(3)
+)
+"""A tree with a split that adds 0, for engines that take no forest without one."""
 
 
 @dataclass(frozen=True)

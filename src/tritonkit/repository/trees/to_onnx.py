@@ -15,7 +15,7 @@ import numpy as np
 
 from tritonkit.errors import UsageError
 from tritonkit.extras import need
-from tritonkit.repository.trees.forest import ZERO, Forest, Tree
+from tritonkit.repository.trees.forest import NOTHING, ZERO, Forest, Tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -203,7 +203,7 @@ def _ensemble(forest: Forest, columns: dict[_Column, int], dtype: Any) -> dict[s
                 base[tree.target] += tree.values[0]
             continue
         parts.append(_nodes(tree, nodes, columns, len(parts)))
-    parts = parts or [_nothing()]
+    parts = parts or [_nodes(NOTHING, np.arange(len(NOTHING.feature)), columns, 0)]
     joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     inner = joined["feature"] >= 0
     test = b"BRANCH_LT" if forest.strict else b"BRANCH_LEQ"
@@ -260,19 +260,4 @@ def _nodes(tree: Tree, nodes: NDArray[np.int64], columns: dict[_Column, int], nu
         "missing_yes": tree.missing_yes[nodes],
         "values": tree.values[nodes],
         "target": np.full(len(nodes), tree.target),
-    }
-
-
-def _nothing() -> dict[str, NDArray[Any]]:
-    """A tree that adds 0, for a forest without a split."""
-    return {
-        "tree": np.zeros(3, np.int64),
-        "node": np.arange(3),
-        "feature": np.array([0, -1, -1]),
-        "threshold": np.zeros(3),
-        "yes": np.array([1, 0, 0]),
-        "no": np.array([2, 0, 0]),
-        "missing_yes": np.zeros(3, np.bool_),
-        "values": np.zeros(3),
-        "target": np.zeros(3, np.int64),
     }

@@ -23,7 +23,7 @@ import numpy as np
 
 from tritonkit.errors import UsageError
 from tritonkit.extras import need
-from tritonkit.repository.trees.forest import Forest, Tree
+from tritonkit.repository.trees.forest import NOTHING, Forest, Tree
 
 __all__ = ["OUTPUT_NAME", "check_forest", "write_checkpoint"]
 
@@ -31,10 +31,6 @@ OUTPUT_NAME = "tritonkit.output"
 """The attribute of a checkpoint with the name of its output, which FIL does not read."""
 _ON_CPU = "instance_group: [{kind: cpu}] and no variant for this target, which serves the ONNX file on the CPU"
 _ONE_SUM = {"identity": "identity", "sigmoid": "sigmoid"}
-_NOTHING = Tree(
-    np.array([0, -1, -1]), np.zeros(3), np.array([1, 0, 0]), np.array([2, 0, 0]), np.zeros(3, np.bool_), np.zeros(3)
-)
-"""A tree that adds 0, so that all classes have the same number of trees."""
 
 
 def check_forest(forest: Forest, missing: float | None = None) -> None:
@@ -99,7 +95,7 @@ def _rounds(forest: Forest) -> tuple[Sequence[Tree], list[float]]:
     """
     base = (forest.base * forest.scale).astype(np.float64)
     if forest.targets == 1:
-        return list(forest.trees) or [_NOTHING], base.tolist()
+        return list(forest.trees) or [NOTHING], base.tolist()
     by_class: list[list[Tree]] = [[] for _ in range(forest.targets)]
     for tree in forest.trees:
         columns = {tree.target: tree.values} if tree.values.ndim == 1 else dict(enumerate(tree.values.T))
@@ -107,7 +103,7 @@ def _rounds(forest: Forest) -> tuple[Sequence[Tree], list[float]]:
             by_class[target].append(replace(tree, values=values, target=target))
     count = max(1, *map(len, by_class))
     for number, trees in enumerate(by_class):
-        trees += [_targeted(_NOTHING, number)] * (count - len(trees))
+        trees += [_targeted(NOTHING, number)] * (count - len(trees))
         trees[0] = _targeted(trees[0], number, float(forest.base[number]))
     return [by_class[number % forest.targets][number // forest.targets] for number in range(count * forest.targets)], [
         0.0
