@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from tests.repository.trees import models
 from tests.repository.trees.test_libraries import CATBOOST, LIGHTGBM, XGBOOST, name_of
 from tritonkit.errors import UsageError
 from tritonkit.repository.trees import Forest, in_float32, onnx_of, proven, read_forest
+from tritonkit.repository.trees.forest import NOTHING
 from tritonkit.repository.trees.from_onnx import forest_of_onnx
 from tritonkit.repository.trees.proof import made_rows, run
 from tritonkit.repository.trees.to_treelite import check_forest, write_checkpoint
@@ -147,3 +149,35 @@ def test_other_networks_are_refused() -> None:
     graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"])], "g", [value], [out])
     with pytest.raises(UsageError, match="0 TreeEnsembleRegressor"):
         forest_of_onnx(onnx.helper.make_model(graph))
+
+
+def free_columns(graph: Any) -> None:
+    """As exporters write it that do not know the number of columns."""
+    graph.input[0].type.tensor_type.shape.dim[1].Clear()
+
+
+def factor_for_each_sum(graph: Any) -> None:
+    """A constant of two numbers behind the trees."""
+    graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(np.ones(2, np.float32), graph.initializer[0].name))
+
+
+def constant_rows(graph: Any) -> None:
+    """The trees do not get the input."""
+    graph.node[0].input[0] = graph.initializer[0].name
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (free_columns, "the input features without a fixed number of columns"),
+        (factor_for_each_sum, "a factor for each of the sums"),
+        (constant_rows, "the input in place of Where or Concat"),
+    ],
+)
+def test_files_of_another_form_are_refused(change: Callable[[Any], None], words: str) -> None:
+    """An ONNX file of trees need not be one that was written here."""
+    model = onnx.load_from_string(onnx_of(Forest("ours", [NOTHING], 2, 1, np.zeros(1), scale=2.0)))
+    assert forest_of_onnx(model).scale == 2
+    change(model.graph)
+    with pytest.raises(UsageError, match=words):
+        forest_of_onnx(model)

@@ -78,6 +78,8 @@ def forest_of_onnx(model: Any) -> Forest:
     (node,) = nodes
     tensor = model.graph.input[0].type.tensor_type
     features = int(tensor.shape.dim[1].dim_value) if len(tensor.shape.dim) == 2 else 0
+    if not features:
+        raise _unknown(f"the input {graph.input} without a fixed number of columns")
     attributes = {one.name: need("onnx", "onnx").helper.get_attribute_value(one) for one in node.attribute}
     link, scale = _link(graph, node.output[0])
     columns, fractions = _columns(graph, node.input[0], features)
@@ -99,7 +101,8 @@ def forest_of_onnx(model: Any) -> Forest:
 
 
 def _unknown(found: str) -> UsageError:
-    return UsageError("", found=found, wanted=_WANTED)
+    todo = "choose another variant, or make the folder with tritonkit new --tree"
+    return UsageError("", found=found, wanted=_WANTED, todo=todo)
 
 
 def _link(graph: _Graph, sums: str) -> tuple[str, float]:
@@ -114,7 +117,10 @@ def _link(graph: _Graph, sums: str) -> tuple[str, float]:
             if sums != graph.graph.output[0].name:
                 raise _unknown(f"more than {node.op_type} behind the trees")
             return _LINKS[node.op_type], scale
-        scale *= float(graph.constant(node.input[1]))
+        factor = graph.constant(node.input[1])
+        if factor.size != 1:
+            raise _unknown("a factor for each of the sums")
+        scale *= float(factor.item())
     return "identity", scale
 
 
@@ -122,10 +128,9 @@ def _columns(graph: _Graph, name: str, features: int) -> tuple[list[_Column], bo
     """The set of categories behind each column after the features, and whether fractions are cut off."""
     if name == graph.input:
         return [], False
-    if graph.makers[name].op_type == "Where":
-        raise UsageError("", found=_MISSING, wanted="NaN alone for missing values")
-    first, *parts = graph.maker(name, "Concat").input
-    if first != graph.input:
+    before = graph.maker(name, "Where", "Concat")
+    first, *parts = before.input
+    if before.op_type == "Where" or first != graph.input:
         raise UsageError("", found=_MISSING, wanted="NaN alone for missing values")
     columns: list[_Column] = []
     fractions = False
@@ -137,7 +142,8 @@ def _columns(graph: _Graph, name: str, features: int) -> tuple[list[_Column], bo
         feature = int(graph.constant(graph.maker(value, "Gather").input[1])[0])
         table = graph.constant(rows.input[0])
         columns += [(feature, tuple(np.flatnonzero(column).tolist())) for column in table.T]
-        fractions |= graph.maker(inside, "And").input[0].startswith("greater_")
+        lower = graph.maker(graph.maker(inside, "And").input[0], "Greater", "GreaterOrEqual")
+        fractions |= lower.op_type == "Greater"
     return columns, fractions
 
 
