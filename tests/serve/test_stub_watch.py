@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import eventually
 from tritonkit.serve.core import stub_watch
 from tritonkit.serve.core.stub_watch import StubWatch
 from tritonkit.serve.core.stubs import GROWN_BYTES, find_stubs
@@ -30,6 +31,7 @@ class Stubs:
         self._model.parent.mkdir(parents=True)
         self._model.write_text("import time\ntime.sleep(600)\n")
         self._stack = stack
+        self._running: dict[Path, subprocess.Popen[bytes]] = {}
         self.prefix = f"tritonkit_test_{os.getpid()}_"
 
     def start(self, number: int, size: int) -> None:
@@ -44,6 +46,14 @@ class Stubs:
         self._stack.callback(process.kill)
         while process.pid not in {stub.pid for stub in find_stubs(self.prefix)}:
             assert process.poll() is None
+        self._running[region] = process
+
+    def end_all(self) -> None:
+        """End them, and wait until their regions were removed."""
+        for process in self._running.values():
+            process.kill()
+        eventually(lambda: not any(region.exists() for region in self._running), "their regions are removed")
+        self._running.clear()
 
 
 @pytest.fixture
@@ -56,18 +66,25 @@ def stubs(tmp_path: Path) -> Iterator[Stubs]:
 def test_a_model_whose_usual_requests_are_large_is_reloaded_once(
     stubs: Stubs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The region grows beyond the plan: a reload. The next stub's grows as far: it keeps the memory."""
-    monkeypatch.setattr(stub_watch, "_PERIOD_S", 0.0)  # as if minutes went by
+    """The region grows beyond the plan: a reload. The next stub's grows as far: it keeps the memory, also later."""
     events: list[str] = []
     admin = Admin(tmp_path / "nobody.sock", "")
     watch = StubWatch(stubs.prefix, admin, {"wide": PLANNED}, lambda kind, *_: events.append(kind))
-    stubs.start(1, PLANNED + GROWN_BYTES)
+    large = PLANNED + GROWN_BYTES + 1
+    stubs.start(1, large - 1)
     scan(watch)
     assert events == []
-    for number in (2, 3):
-        stubs.start(number, PLANNED + GROWN_BYTES + 1)
-        scan(watch)
-    assert events.count("stub_grown") == 1
+    stubs.start(2, large)
+    scan(watch)
+    stubs.end_all()  # as Triton does; the reload is over when their regions are gone
+    stubs.start(3, large)
+    scan(watch)
+    monkeypatch.setattr(stub_watch, "_USUAL_S", 0.0)  # as if ten minutes went by
+    scan(watch)
+    assert events == ["stub_grown", "stub_lost"]
+    stubs.start(4, large + GROWN_BYTES + 1)
+    scan(watch)
+    assert events.count("stub_grown") == 2
 
 
 def scan(watch: StubWatch) -> None:
