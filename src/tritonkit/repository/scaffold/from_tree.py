@@ -87,7 +87,7 @@ def new_from_tree(
 def _on_nvidia(forest: Forest, missing: float | None, say: Callable[[str], None]) -> dict[str, Any]:
     """Settings for NVIDIA's image, whose FIL backend runs the trees on a GPU.
 
-    Trees that it cannot have run on the CPU, because no GPU runs those of an ONNX file.
+    Trees that FIL cannot serve run on the CPU: a GPU does not run those of an ONNX file.
     """
     try:
         check_forest(forest, missing)
