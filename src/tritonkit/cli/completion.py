@@ -18,9 +18,9 @@ def complete_model(incomplete: str) -> list[str]:
 
     names: set[str] = set()
     for project in _project():
-        for pattern in ("models/*/model.yaml", "model_repository/*/config.pbtxt"):
-            names |= {file.parent.name for file in project.glob(pattern)}
+        names |= {file.parent.name for file in project.glob("model_repository/*/config.pbtxt")}
         for file in project.glob("models/*/model.yaml"):
+            names.add(file.parent.name)
             if file.parent.name.startswith(incomplete) or incomplete.startswith(f"{file.parent.name}_"):
                 names.update(child_names(file.parent))
     return sorted(name for name in names if name.startswith(incomplete))
