@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 __all__ = ["Request", "main", "written"]
 
@@ -23,6 +24,7 @@ ENOUGH, LONGEST_S = 3, 60.0
 """Answers for each caller that a measurement waits for, and how long at most."""
 _TIMEOUT_S = 60.0
 _READ = 1 << 18
+_SHOWN = 500
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,8 @@ class _Caller:
 
     connection: socket.socket
     buffer: bytearray = field(default_factory=bytearray)
+    answer: bytes = b""
+    """The last whole answer."""
 
     def answered(self) -> int | None:
         """Read what is there: the status of a whole answer, or None.
@@ -72,12 +76,13 @@ class _Caller:
             raise ValueError(f"an answer without a length: {status.decode(errors='replace')}")
         if len(self.buffer) < end + 4 + int(headers[b"content-length"]):
             return None
+        self.answer = bytes(self.buffer[end + 4 :])
         self.buffer.clear()
         return int(status.split()[1])
 
 
-def _load(callers: list[_Caller], requests: Iterator[bytes], seconds: float) -> dict[str, float]:
-    """Answers in the measured time, which is longer where few came, and failures over the whole."""
+def _load(callers: list[_Caller], requests: Iterator[bytes], seconds: float) -> dict[str, Any]:
+    """Answers in the measured time, which is longer where few came, and failures over the whole, with the first."""
     selector = selectors.DefaultSelector()
     for caller in callers:
         selector.register(caller.connection, selectors.EVENT_READ, caller)
@@ -85,6 +90,7 @@ def _load(callers: list[_Caller], requests: Iterator[bytes], seconds: float) -> 
     begin = time.monotonic() + WARM_S
     end, answers, failures, used = begin + seconds, 0, 0, time.process_time()
     enough, latest = ENOUGH * len(callers), begin + LONGEST_S
+    first = ""
     now = time.monotonic()
     while now < end or (answers < enough and now < latest):
         for key, _ in selector.select(_TIMEOUT_S):
@@ -92,12 +98,15 @@ def _load(callers: list[_Caller], requests: Iterator[bytes], seconds: float) -> 
             if status is None:
                 continue
             now = time.monotonic()
-            failures += status != 200
+            if status != 200:
+                failures += 1
+                first = first or f"{status} {key.data.answer[:_SHOWN].decode(errors='replace')}"
             answers += begin <= now
             key.data.connection.sendall(next(requests))
         now = time.monotonic()
     share = (time.process_time() - used) / (WARM_S + now - begin)
-    return {"per_s": answers / (now - begin), "answers": answers, "failures": failures, "generator_share": share}
+    counts = {"answers": answers, "failures": failures, "first": first}
+    return {"per_s": answers / (now - begin), **counts, "generator_share": share}
 
 
 def main() -> None:

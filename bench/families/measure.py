@@ -181,7 +181,8 @@ def _load(address: str, requests: Path, seconds: float) -> dict[str, Any]:
         f"--seconds={seconds}",
     )
     if measured["failures"] or not measured["answers"]:
-        raise ClientError(address, found=f"{measured['failures']} failures, {measured['answers']} answers under load")
+        found = f"{measured['failures']} failures, {measured['answers']} answers under load"
+        raise ClientError(address, found=found, details=measured["first"])
     return measured
 
 
