@@ -86,8 +86,8 @@ static int type(const struct operator* self, size_t place) { return (void)self, 
 static size_t one(const struct operator* self) { return (void)self, 1; }
 static int kind(const struct operator* self, size_t place) { return (void)self, (void)place, kRequired; }
 
-static const struct operator g_scale = {kVersion, create, name, provider, type, one, type, one, compute, free, kind,
-                                        kind};
+static const struct operator g_scale = {kVersion, create, name,    provider, type, one,
+                                        type,     one,    compute, free,     kind, kind};
 
 #ifdef NEEDS_PYTHON
 extern int PyErr_CheckSignals(void);

@@ -78,7 +78,7 @@ def test_a_part_that_fails_keeps_its_pipeline_from_being_built(root: Path, proje
     project(ENCODER.replace("probe", "wide"), "encoder")
     built = build_repository(root, cores=2, keep_going=True)
     assert built.failed.keys() == {"page"}
-    assert "pipeline z: encoder gives y FP32 [8]; page_one takes x FP32 [4]" in str(built.failed["page"])
+    assert "pipeline.one: tensor z: encoder gives y FP32 [8]; page_one takes x FP32 [4]" in str(built.failed["page"])
     project("name: encoder\nnetwork: {onnx: broken.onnx}\n", "encoder", broken__onnx=b"no network")
     built = build_repository(root, cores=2, keep_going=True)
     assert built.failed.keys() == {"encoder", "page"}
