@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import atexit
 import hashlib
+import io
 import os
 import platform
 import re
@@ -20,6 +21,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +35,9 @@ PLACE = Path("lib") / "tritonkit"
 
 PREBUILT = HERE / "prebuilt" / platform.machine()
 """The folder of libraries that were compiled elsewhere; a clone has none unless --prebuilt made it."""
+
+PACKED = "libraries.tar.xz"
+"""The file in PREBUILT that has a wheel's libraries."""
 
 OLDEST_GLIBC = (2, 35)
 """The glibc that the embedded server needs; libraries for other machines must not need a newer one."""
@@ -181,15 +186,21 @@ def this_glibc() -> tuple[int, int]:
 
 
 def pack(folder: Path) -> None:
-    """Compress a wheel's libraries, which also take space where the wheel is installed."""
+    """Compress a wheel's libraries into one file, which also takes space where the wheel is installed: they have much
+    code in common."""
     import lzma
 
     # The filter for code of this machine's processor comes before the compression.
     code = [{"id": lzma.FILTER_X86}] if platform.machine() == "x86_64" else []
     filters = [*code, {"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME}]
-    for library in folder.glob("*.so"):
-        library.with_name(f"{library.name}.xz").write_bytes(lzma.compress(library.read_bytes(), filters=filters))
-        library.unlink()
+    whole = io.BytesIO()
+    with tarfile.open(fileobj=whole, mode="w") as archive:
+        for library in sorted(folder.glob("*.so")):
+            entry = tarfile.TarInfo(library.name)
+            entry.size = library.stat().st_size
+            archive.addfile(entry, io.BytesIO(library.read_bytes()))
+            library.unlink()
+    (folder / PACKED).write_bytes(lzma.compress(whole.getvalue(), filters=filters))
 
 
 def _take_ready_made(name: str, out: Path) -> bool:
@@ -201,14 +212,15 @@ def _take_ready_made(name: str, out: Path) -> bool:
     library = LIBRARIES[name]
     with tempfile.TemporaryDirectory(prefix="tritonkit-native-") as scratch:
         folder = Path(scratch)
-        packed = PREBUILT / f"{library.file}.xz"
+        packed = PREBUILT / PACKED
         try:
             if packed.is_file():
-                (folder / library.file).write_bytes(lzma.decompress(packed.read_bytes()))
+                with tarfile.open(packed, "r:xz") as archive, (folder / library.file).open("wb") as file:
+                    shutil.copyfileobj(archive.extractfile(library.file), file)
                 shutil.copyfile(_note(PREBUILT / library.file), _note(folder / library.file))
             else:
                 folder = PREBUILT
-        except (FileNotFoundError, lzma.LZMAError):  # a damaged file is as good as none
+        except (FileNotFoundError, KeyError, EOFError, tarfile.TarError, lzma.LZMAError):  # damaged is as good as none
             return False
         if not is_current(name, folder) or needed_glibc(folder / library.file) > this_glibc():
             return False

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import lzma
+import io
 import os
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,16 @@ def test_a_current_file_is_left_alone(project: Path, tmp_path: Path, name: str) 
     assert not native.is_current(name, folder)
 
 
+def archive(name: str, content: bytes) -> bytes:
+    """A wheel's file of libraries with this one."""
+    whole = io.BytesIO()
+    with tarfile.open(fileobj=whole, mode="w:xz") as made:
+        entry = tarfile.TarInfo(name)
+        entry.size = len(content)
+        made.addfile(entry, io.BytesIO(content))
+    return whole.getvalue()
+
+
 def test_what_was_compiled_elsewhere_needs_no_compiler(project: Path, tmp_path: Path) -> None:
     """It is taken where it is of these sources and runs with this machine's glibc, else it is left."""
     shutil.copytree(project / "python_backends" / "native", tmp_path / "python_backends" / "native")
@@ -52,22 +63,24 @@ def test_what_was_compiled_elsewhere_needs_no_compiler(project: Path, tmp_path: 
     native.PREBUILT.mkdir(parents=True, exist_ok=True)
     out = tmp_path / "out" / library.file
     right = native._fingerprint(library, "")
-    packed = lzma.compress(b"\0GLIBC_2.17\0")
+    packed = archive(library.file, b"\0GLIBC_2.17\0")
     for content, made_from, taken in (
         (b"\0GLIBC_2.17\0", "other sources", False),
         (b"\0GLIBC_2.17\0GLIBC_9.1\0", right, False),
         (packed[:9], right, False),
         (packed[:6] + packed[10:], right, False),
-        (lzma.compress(b"\0GLIBC_9.1\0"), right, False),
+        (packed[:100], right, False),
+        (archive("another.so", b"\0GLIBC_2.17\0"), right, False),
+        (archive(library.file, b"\0GLIBC_9.1\0"), right, False),
         (packed, "other sources", False),
         (packed, right, True),
         (b"\0GLIBC_2.17\0", right, True),
     ):
         is_packed = content.startswith(packed[:6])
-        ready_made.with_name(f"{library.file}.xz").unlink(missing_ok=True)
+        (native.PREBUILT / native.PACKED).unlink(missing_ok=True)
         ready_made.unlink(missing_ok=True)
         shutil.rmtree(out.parent, ignore_errors=True)
-        (ready_made.with_name(f"{library.file}.xz") if is_packed else ready_made).write_bytes(content)
+        (native.PREBUILT / native.PACKED if is_packed else ready_made).write_bytes(content)
         note.write_text(made_from)
         done = build(tmp_path, "--out", out.parent, "--no-download", "openvino", path="")
         assert (done.returncode == 0) is out.is_file() is taken
