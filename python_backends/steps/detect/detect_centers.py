@@ -38,18 +38,7 @@ def centers(
         ValueError: maps that do not fit the image or each other, or a box that is not finite.
     """
     height, width = image
-    cells = (height // _CELL, width // _CELL)
-    for name, found, channels in (
-        ("heatmap", heatmap, len(heatmap)),
-        ("scale", scale, 2),
-        ("offset", offset, 2),
-        ("landmarks", landmarks, 2 * POINTS),
-    ):
-        if found.shape != (channels, *cells):
-            raise ValueError(
-                f"found {name} of shape {list(found.shape)}, wanted {[channels, *cells]} for an image of"
-                f" {height} x {width} (parameters height and width)"
-            )
+    _check_shapes({"heatmap": heatmap, "scale": scale, "offset": offset, "landmarks": landmarks}, height, width)
     classes, rows, columns = np.nonzero(heatmap > threshold)
     with np.errstate(over="ignore", invalid="ignore"):  # points that are not finite are refused
         sides = np.exp(scale[:, rows, columns]) * np.float32(_CELL)
@@ -63,3 +52,15 @@ def centers(
         points = shares * sides + start
     boxes = np.concatenate([start[::-1], end[::-1]]).T
     return boxes, heatmap[classes, rows, columns], classes, points[:, ::-1].transpose(2, 0, 1)
+
+
+def _check_shapes(maps: dict[str, np.ndarray], height: int, width: int) -> None:
+    """ValueError for a map that does not fit the image."""
+    channels = {"heatmap": len(maps["heatmap"]), "scale": 2, "offset": 2, "landmarks": 2 * POINTS}
+    for name, found in maps.items():
+        wanted = (channels[name], height // _CELL, width // _CELL)
+        if found.shape != wanted:
+            raise ValueError(
+                f"found {name} of shape {list(found.shape)}, wanted {list(wanted)} for an image of"
+                f" {height} x {width} (parameters height and width)"
+            )
